@@ -1,0 +1,289 @@
+// Package informer is the cluster-aware informer of the server's controllers, the
+// virtual workspaces, the syncer and the gateway.
+//
+// client-go's shared informers key objects by namespace and name, so equal names in
+// different logical clusters overwrite each other. This one keys by
+// logicalcluster.Key and keeps one store per resource for all clusters.
+//
+// # Sources
+//
+// Reflect follows an ordinary list and watch (client-go's Reflector, resumable). Stream
+// follows a virtual workspace, whose streams begin with the whole state and are never
+// resumed.
+//
+// # Events
+//
+// Handlers run one after another, in the order of events, on the goroutine that feeds
+// the store: they must not block. Usually they add a key to a queue. Objects in the
+// store are shared: whoever changes one copies it first.
+package informer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+)
+
+// Object is what an informer holds.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Event tells one change. Old is the zero value for an object that is new, New for one
+// that is gone.
+type Event[T Object] struct {
+	Key      logicalcluster.Key
+	Old, New T
+	// Added and Deleted say which of Old and New is absent; neither for an update.
+	Added, Deleted bool
+}
+
+// Object returns New, or Old where the object is gone.
+func (e Event[T]) Object() T {
+	if e.Deleted {
+		return e.Old
+	}
+	return e.New
+}
+
+// IndexFunc returns the values under which an object can be found.
+type IndexFunc[T Object] func(obj T) []string
+
+// clusterIndex and namespaceIndex are the two indexes that every informer has.
+const (
+	clusterIndex   = "cluster"
+	namespaceIndex = "namespace"
+)
+
+// Informer holds all objects of one resource, of all clusters that its source shows.
+type Informer[T Object] struct {
+	name   string
+	source Source
+
+	// mu orders changes of the store and the calls of handlers.
+	mu       sync.Mutex
+	store    cache.Indexer
+	handlers []func(Event[T])
+	synced   atomic.Bool
+	syncedCh chan struct{}
+}
+
+// Source feeds a store until the context ends; New* functions of this package make one.
+type Source interface {
+	run(ctx context.Context, name string, example any, store cache.ReflectorStore)
+}
+
+// New returns an informer of the named resource. indexers may be nil. Run starts it.
+func New[T Object](name string, source Source, indexers map[string]IndexFunc[T]) *Informer[T] {
+	all := cache.Indexers{
+		clusterIndex: func(obj any) ([]string, error) {
+			return []string{string(logicalcluster.From(obj.(T)))}, nil
+		},
+		namespaceIndex: func(obj any) ([]string, error) {
+			o := obj.(T)
+			return []string{namespaceKey(logicalcluster.From(o), o.GetNamespace())}, nil
+		},
+	}
+	for name, f := range indexers {
+		all[name] = func(obj any) ([]string, error) { return f(obj.(T)), nil }
+	}
+	return &Informer[T]{
+		name:     name,
+		source:   source,
+		store:    cache.NewIndexer(storeKey, all),
+		syncedCh: make(chan struct{}),
+	}
+}
+
+func namespaceKey(cluster logicalcluster.Name, namespace string) string {
+	return string(cluster) + "/" + namespace
+}
+
+func storeKey(obj any) (string, error) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return tombstone.Key, nil
+	}
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return "", fmt.Errorf("informer: %T is no API object", obj)
+	}
+	key := logicalcluster.KeyOf(o)
+	if key.Cluster == "" {
+		return "", fmt.Errorf("informer: %T %s/%s carries no %s annotation", obj, key.Namespace, key.Name, logicalcluster.AnnotationKey)
+	}
+	return key.String(), nil
+}
+
+// AddHandler registers f for all changes from now on, and calls it at once for what the
+// store already holds.
+func (i *Informer[T]) AddHandler(f func(Event[T])) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.handlers = append(i.handlers, f)
+	for _, obj := range i.store.List() {
+		o := obj.(T)
+		f(Event[T]{Key: logicalcluster.KeyOf(o), New: o, Added: true})
+	}
+}
+
+// Run follows the source until ctx ends.
+func (i *Informer[T]) Run(ctx context.Context) {
+	var example T
+	i.source.run(ctx, i.name, example, (*sink[T])(i))
+}
+
+// HasSynced reports whether the store has held the source's whole state once.
+func (i *Informer[T]) HasSynced() bool { return i.synced.Load() }
+
+// WaitForSync blocks until HasSynced or until ctx ends; it reports which.
+func (i *Informer[T]) WaitForSync(ctx context.Context) bool {
+	select {
+	case <-i.syncedCh:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Get returns one object. Namespace is empty for objects that have none.
+func (i *Informer[T]) Get(cluster logicalcluster.Name, namespace, name string) (T, bool) {
+	key := logicalcluster.Key{Cluster: cluster, Namespace: namespace, Name: name}
+	obj, ok, _ := i.store.GetByKey(key.String())
+	if !ok {
+		var zero T
+		return zero, false
+	}
+	return obj.(T), true
+}
+
+// List returns the objects of all clusters.
+func (i *Informer[T]) List() []T { return typed[T](i.store.List()) }
+
+// ListCluster returns the objects of one cluster.
+func (i *Informer[T]) ListCluster(cluster logicalcluster.Name) []T {
+	return i.ByIndex(clusterIndex, string(cluster))
+}
+
+// ListNamespace returns the objects of one namespace of one cluster.
+func (i *Informer[T]) ListNamespace(cluster logicalcluster.Name, namespace string) []T {
+	return i.ByIndex(namespaceIndex, namespaceKey(cluster, namespace))
+}
+
+// ByIndex returns the objects that an index of New has under value.
+func (i *Informer[T]) ByIndex(index, value string) []T {
+	// The error says only that the index does not exist, which is the caller's slip and
+	// shows as an empty list in its first test.
+	objs, _ := i.store.ByIndex(index, value)
+	return typed[T](objs)
+}
+
+func typed[T Object](objs []any) []T {
+	out := make([]T, len(objs))
+	for n, obj := range objs {
+		out[n] = obj.(T)
+	}
+	return out
+}
+
+// sink is the side of an Informer that the source writes to.
+type sink[T Object] Informer[T]
+
+func (s *sink[T]) Add(obj any) error    { return s.put(obj) }
+func (s *sink[T]) Update(obj any) error { return s.put(obj) }
+func (s *sink[T]) Resync() error        { return nil }
+
+func (s *sink[T]) put(obj any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.putLocked(obj)
+}
+
+func (s *sink[T]) putLocked(obj any) error {
+	key, err := storeKey(obj)
+	if err != nil {
+		return err
+	}
+	old, exists, err := s.store.GetByKey(key)
+	if err != nil {
+		return err
+	}
+	if err := s.store.Update(obj); err != nil {
+		return err
+	}
+	event := Event[T]{New: obj.(T), Added: !exists}
+	if exists {
+		event.Old = old.(T)
+		if event.Old.GetResourceVersion() == event.New.GetResourceVersion() && event.Old.GetUID() == event.New.GetUID() {
+			return nil
+		}
+	}
+	event.Key = logicalcluster.KeyOf(event.New)
+	s.notify(event)
+	return nil
+}
+
+func (s *sink[T]) Delete(obj any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := storeKey(obj)
+	if err != nil {
+		return err
+	}
+	return s.deleteLocked(key)
+}
+
+func (s *sink[T]) deleteLocked(key string) error {
+	old, exists, err := s.store.GetByKey(key)
+	if err != nil || !exists {
+		return err
+	}
+	if err := s.store.Delete(cache.DeletedFinalStateUnknown{Key: key, Obj: old}); err != nil {
+		return err
+	}
+	s.notify(Event[T]{Key: logicalcluster.KeyOf(old.(T)), Old: old.(T), Deleted: true})
+	return nil
+}
+
+// Replace makes the store hold exactly objs, and tells handlers the difference, so that
+// a new list after a lost watch looks to them like the changes that were missed.
+func (s *sink[T]) Replace(objs []any, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := map[string]bool{}
+	for _, key := range s.store.ListKeys() {
+		gone[key] = true
+	}
+	for _, obj := range objs {
+		key, err := storeKey(obj)
+		if err != nil {
+			return err
+		}
+		delete(gone, key)
+		if err := s.putLocked(obj); err != nil {
+			return err
+		}
+	}
+	for key := range gone {
+		if err := s.deleteLocked(key); err != nil {
+			return err
+		}
+	}
+	if !s.synced.Swap(true) {
+		close(s.syncedCh)
+	}
+	return nil
+}
+
+func (s *sink[T]) notify(event Event[T]) {
+	for _, f := range s.handlers {
+		f(event)
+	}
+}
