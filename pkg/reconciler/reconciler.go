@@ -1,0 +1,170 @@
+// Package reconciler is the one control loop of the server.
+//
+// A Controller takes keys from handlers of informers, keeps each key at most once in
+// its queue and never works on one key twice at the same time, and calls a Reconciler,
+// which looks at what is, and brings it closer to what should be. A Reconciler keeps
+// no state that it could not derive again, so that a missed event or a restart costs
+// nothing but time.
+//
+// # Results
+//
+// Return an error to try again with growing delay; return RequeueAfter to be called
+// again at a known time; return neither when only an event can change the outcome. A
+// conflict (somebody wrote meanwhile) is an error like any other, but is not logged as
+// one.
+//
+// # Cost
+//
+// A Controller has a fixed number of workers for all logical clusters; nothing here
+// grows with their number but the queue.
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+)
+
+// Reconciler brings what a key names closer to what it should be. It is called by
+// several goroutines, for one key by one at a time.
+type Reconciler[K comparable] interface {
+	Reconcile(ctx context.Context, key K) (Result, error)
+}
+
+// Func is a function that is a Reconciler.
+type Func[K comparable] func(ctx context.Context, key K) (Result, error)
+
+// Reconcile calls f.
+func (f Func[K]) Reconcile(ctx context.Context, key K) (Result, error) { return f(ctx, key) }
+
+// Result says when to look again; zero means when an event asks for it.
+type Result struct {
+	RequeueAfter time.Duration
+}
+
+const (
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = time.Minute
+)
+
+type options struct {
+	workers int
+	clock   clock.WithTicker
+}
+
+// Option changes how a Controller works.
+type Option func(*options)
+
+// WithWorkers sets how many keys are worked on at once. Default: 2.
+func WithWorkers(n int) Option { return func(o *options) { o.workers = n } }
+
+// WithClock sets the clock by which delays are measured, for tests.
+func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = c } }
+
+// Controller calls a Reconciler for the keys that are given to it.
+type Controller[K comparable] struct {
+	name       string
+	reconciler Reconciler[K]
+	workers    int
+	queue      workqueue.TypedRateLimitingInterface[K]
+}
+
+// New returns a controller; Run starts it. The name, a constant, is in its logs and
+// metrics.
+func New[K comparable](name string, r Reconciler[K], opts ...Option) *Controller[K] {
+	o := options{workers: 2, clock: clock.RealClock{}}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return &Controller[K]{
+		name:       name,
+		reconciler: r,
+		workers:    o.workers,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff),
+			workqueue.TypedRateLimitingQueueConfig[K]{Name: name, Clock: o.clock},
+		),
+	}
+}
+
+// Enqueue asks for key to be reconciled soon. It never blocks.
+func (c *Controller[K]) Enqueue(key K) { c.queue.Add(key) }
+
+// EnqueueAfter asks for key to be reconciled once d has passed.
+func (c *Controller[K]) EnqueueAfter(key K, d time.Duration) { c.queue.AddAfter(key, d) }
+
+// Run works until ctx ends, and returns when every Reconcile that was begun has
+// returned.
+func (c *Controller[K]) Run(ctx context.Context) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("controller", c.name))
+	stop := context.AfterFunc(ctx, c.queue.ShutDown)
+	defer stop()
+
+	var wg sync.WaitGroup
+	for range c.workers {
+		wg.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// next works on one key; false when the queue has shut down.
+func (c *Controller[K]) next(ctx context.Context) bool {
+	key, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(key)
+	if ctx.Err() != nil {
+		return true
+	}
+
+	ctx = klog.NewContext(ctx, withKey(klog.FromContext(ctx), key))
+	result, err := c.reconcile(ctx, key)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		// The server is stopping; the next start looks again.
+	case apierrors.IsConflict(err):
+		klog.FromContext(ctx).V(4).Info("Written by somebody else meanwhile, trying again", "err", err)
+		c.queue.AddRateLimited(key)
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Cannot reconcile, trying again")
+		c.queue.AddRateLimited(key)
+	case result.RequeueAfter > 0:
+		c.queue.Forget(key)
+		c.queue.AddAfter(key, result.RequeueAfter)
+	default:
+		c.queue.Forget(key)
+	}
+	return true
+}
+
+// reconcile turns a panic into an error, so that one bad object cannot take down the
+// server for all tenants.
+func (c *Controller[K]) reconcile(ctx context.Context, key K) (_ Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return c.reconciler.Reconcile(ctx, key)
+}
+
+func withKey(logger klog.Logger, key any) klog.Logger {
+	k, ok := key.(logicalcluster.Key)
+	if !ok {
+		return logger.WithValues("object", key)
+	}
+	return logger.WithValues("cluster", k.Cluster, "object", klog.KRef(k.Namespace, k.Name))
+}
