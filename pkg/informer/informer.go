@@ -21,6 +21,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -74,6 +75,7 @@ type Informer[T Object] struct {
 	handlers []func(Event[T])
 	synced   atomic.Bool
 	syncedCh chan struct{}
+	revision atomic.Uint64
 }
 
 // Source feeds a store until the context ends; New* functions of this package make one.
@@ -143,6 +145,13 @@ func (i *Informer[T]) Run(ctx context.Context) {
 // HasSynced reports whether the store has held the source's whole state once.
 func (i *Informer[T]) HasSynced() bool { return i.synced.Load() }
 
+// Revision returns the revision of the server's storage up to which handlers have been
+// told everything: changes, lists and bookmarks move it on. All resources of one
+// storage share its revisions, so it tells whether this informer has seen what stood
+// when an object of another resource was written. It means nothing for a Stream, whose
+// objects come in no order of revisions.
+func (i *Informer[T]) Revision() uint64 { return i.revision.Load() }
+
 // WaitForSync blocks until HasSynced or until ctx ends; it reports which.
 func (i *Informer[T]) WaitForSync(ctx context.Context) bool {
 	select {
@@ -200,10 +209,29 @@ func (s *sink[T]) Add(obj any) error    { return s.put(obj) }
 func (s *sink[T]) Update(obj any) error { return s.put(obj) }
 func (s *sink[T]) Resync() error        { return nil }
 
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (s *sink[T]) Bookmark(resourceVersion string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reachLocked(resourceVersion)
+	return nil
+}
+
+// reachLocked moves the revision on, after handlers were told.
+func (s *sink[T]) reachLocked(resourceVersion string) {
+	if rv, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil && rv > s.revision.Load() {
+		s.revision.Store(rv)
+	}
+}
+
 func (s *sink[T]) put(obj any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.putLocked(obj)
+	if err := s.putLocked(obj); err != nil {
+		return err
+	}
+	s.reachLocked(obj.(T).GetResourceVersion())
+	return nil
 }
 
 func (s *sink[T]) putLocked(obj any) error {
@@ -237,7 +265,13 @@ func (s *sink[T]) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	return s.deleteLocked(key)
+	if err := s.deleteLocked(key); err != nil {
+		return err
+	}
+	if o, ok := obj.(metav1.Object); ok {
+		s.reachLocked(o.GetResourceVersion())
+	}
+	return nil
 }
 
 func (s *sink[T]) deleteLocked(key string) error {
@@ -254,7 +288,7 @@ func (s *sink[T]) deleteLocked(key string) error {
 
 // Replace makes the store hold exactly objs, and tells handlers the difference, so that
 // a new list after a lost watch looks to them like the changes that were missed.
-func (s *sink[T]) Replace(objs []any, _ string) error {
+func (s *sink[T]) Replace(objs []any, resourceVersion string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone := map[string]bool{}
@@ -276,6 +310,7 @@ func (s *sink[T]) Replace(objs []any, _ string) error {
 			return err
 		}
 	}
+	s.reachLocked(resourceVersion)
 	if !s.synced.Swap(true) {
 		close(s.syncedCh)
 	}
