@@ -16,11 +16,11 @@ const (
 )
 
 // LogicalCluster is the inside view of a workspace: one object, named "cluster", in
-// the logical cluster that it describes.
+// the logical cluster that it describes. The server alone writes it; the status is no
+// subresource, so that a cluster and its phase are one write.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=kcp
-// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.metadata.annotations.kcp\.io/path`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
