@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+)
+
+// owners names, for each system-owned resource, who writes it; for messages.
+var owners = map[schema.GroupResource]string{
+	schedulingv1alpha1.GroupVersion.WithResource("assignments").GroupResource():      "the scheduler",
+	workloadv1alpha1.GroupVersion.WithResource("syncreports").GroupResource():        "the syncer of the target",
+	networkingv1alpha1.GroupVersion.WithResource("gatewayreports").GroupResource():   "the gateway",
+	networkingv1alpha1.GroupVersion.WithResource("gatewayinstances").GroupResource(): "the gateway",
+}
+
+var readVerbs = []string{"get", "list", "watch"}
+
+// codecs writes Status objects.
+var codecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(scheme)
+}()
+
+// FilterSystemOwned refuses writes to system-owned resources, and marks requests of the
+// loopback identity as the server's. It stands behind authentication and RequestInfo
+// and before impersonation and authorization, and answers 403 with a Status.
+func FilterSystemOwned(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if isLoopback(r) {
+			next.ServeHTTP(w, r.WithContext(WithSystemWriter(ctx, Server())))
+			return
+		}
+		info, ok := request.RequestInfoFrom(ctx)
+		if !ok {
+			responsewriters.InternalError(w, r, errors.New("no RequestInfo in the request context"))
+			return
+		}
+		if _, marked := systemWriter(ctx); marked || !info.IsResourceRequest || slices.Contains(readVerbs, info.Verb) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+		if owner, ok := owners[gr]; ok {
+			responsewriters.RespondWithError(w, r, refusal(gr, info.Name, owner), codecs)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func refusal(gr schema.GroupResource, name, owner string) error {
+	return apierrors.NewForbidden(gr, name, fmt.Errorf("objects of this kind are written by %s only; users, admins included, can read them", owner))
+}
+
+// isLoopback reports whether the server itself sent r, speaking for itself.
+func isLoopback(r *http.Request) bool {
+	u, ok := request.UserFrom(r.Context())
+	if !ok || u.GetName() != user.APIServerUser || !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return false
+	}
+	// Requests on behalf of somebody else are that user's. Any impersonation header
+	// begins like this one.
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return false
+		}
+	}
+	return true
+}
