@@ -4,9 +4,8 @@
 // The server alone decides what a new workspace is: it draws the logical cluster's id,
 // sets the URL and records the creator, whatever the client sent. Afterwards none of it
 // changes; an update that leaves such a field out keeps it, one that changes it is
-// refused. The server's own identity (system:apiserver, which no token or certificate
-// carries) may name another owner and use types that are the server's: that is how homes
-// are made.
+// refused. The server itself may name another owner and use types that are the server's:
+// that is how homes are made.
 //
 // Nothing new is created in a workspace that is being deleted, so that its deletion
 // ends.
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/storage/names"
 
 	corev1alpha1 "github.com/13eedeaf/kcp/pkg/apis/core/v1alpha1"
@@ -60,8 +58,13 @@ type Plugin struct {
 	tree        Tree
 	getType     GetType
 	externalURL string
+	fromServer  FromServer
 	newID       func() logicalcluster.Name
 }
+
+// FromServer reports whether the server itself sent a request, over its loopback
+// connection. The user's name does not say: who may impersonate could take it.
+type FromServer func(ctx context.Context) bool
 
 var (
 	_ admission.MutationInterface   = &Plugin{}
@@ -71,18 +74,16 @@ var (
 
 // New returns the plugin. externalURL is the server's address without a path, from
 // which the URLs of workspaces are made.
-func New(tree Tree, getType GetType, externalURL string) *Plugin {
+func New(tree Tree, getType GetType, externalURL string, fromServer FromServer) *Plugin {
 	return &Plugin{
 		Handler:     admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		tree:        tree,
 		getType:     getType,
 		externalURL: externalURL,
+		fromServer:  fromServer,
 		newID:       logicalcluster.NewID,
 	}
 }
-
-// isServer reports whether the server itself asks, over its loopback connection.
-func isServer(u user.Info) bool { return u != nil && u.GetName() == user.APIServerUser }
 
 // Admit sets what the server decides.
 func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -111,7 +112,7 @@ func (p *Plugin) admitCreate(ctx context.Context, a admission.Attributes, ws *un
 	if !ok {
 		return admission.NewForbidden(a, fmt.Errorf("logical cluster %q is no workspace, so it has no children", parent))
 	}
-	typ, err := p.typeFor(ctx, parent, path, ws, isServer(a.GetUserInfo()))
+	typ, err := p.typeFor(ctx, parent, path, ws, p.fromServer(ctx))
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -125,7 +126,7 @@ func (p *Plugin) admitCreate(ctx context.Context, a admission.Attributes, ws *un
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	if !isServer(a.GetUserInfo()) || annotations[tenancyv1alpha1.OwnerAnnotationKey] == "" {
+	if !p.fromServer(ctx) || annotations[tenancyv1alpha1.OwnerAnnotationKey] == "" {
 		owner, err := workspaces.EncodeOwner(a.GetUserInfo())
 		if err != nil {
 			return err
@@ -182,7 +183,7 @@ func keep(ws, old *unstructured.Unstructured) error {
 
 // Validate refuses what breaks the rules.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if isServer(a.GetUserInfo()) {
+	if p.fromServer(ctx) {
 		return nil
 	}
 	switch a.GetResource().GroupResource() {
