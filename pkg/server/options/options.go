@@ -1,0 +1,168 @@
+// Package options holds the flags of `kcp start`: the product's own and those of
+// upstream's API server that make sense here.
+package options
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/informers"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	netutils "k8s.io/utils/net"
+)
+
+// Options are the flags of `kcp start`.
+type Options struct {
+	// RootDirectory holds everything that the server keeps: etcd's data, keys,
+	// kubeconfigs.
+	RootDirectory string
+	// ExternalHostname is how clients reach the server; it stands in URLs and in the
+	// serving certificate.
+	ExternalHostname string
+	// EmbeddedIdentityProvider serves an OpenID Provider on the same port.
+	EmbeddedIdentityProvider bool
+	// AuthenticationConfig is the file of a structured AuthenticationConfiguration.
+	AuthenticationConfig string
+	// LoginIssuer, LoginClientID and LoginScopes are published for `kubectl kcp login`
+	// when the identity provider is not the embedded one.
+	LoginIssuer   string
+	LoginClientID string
+	LoginScopes   []string
+
+	// ControlPlane are upstream's options.
+	ControlPlane *controlplaneoptions.Options
+}
+
+// New returns options with defaults: everything on loopback, data in .kcp.
+func New() *Options {
+	upstream := controlplaneoptions.NewOptions()
+	upstream.SecureServing.BindAddress = netutils.ParseIPSloppy("127.0.0.1")
+	upstream.SecureServing.BindPort = 6443
+	upstream.Etcd.StorageConfig.Transport.ServerList = nil
+	// Admission, authentication and authorization are this product's; upstream's know
+	// one cluster.
+	upstream.Admission = nil
+	upstream.Authorization = nil
+	upstream.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().
+		WithAnonymous().WithClientCert().WithRequestHeader().WithServiceAccounts()
+	upstream.Authentication.ServiceAccounts.Lookup = false
+	// Upstream's authenticator of service accounts is replaced; without this it would
+	// start informers for it.
+	upstream.Authentication.ServiceAccounts.OptionalTokenGetter = func(informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+		return nil
+	}
+	upstream.Authentication.ServiceAccounts.ExtendExpiration = false
+	upstream.Features.EnableProfiling = true
+	return &Options{
+		RootDirectory: ".kcp",
+		LoginClientID: "kcp",
+		LoginScopes:   []string{"openid", "email", "profile", "offline_access"},
+		ControlPlane:  upstream,
+	}
+}
+
+// AddFlags registers the flags, in named groups for the help text.
+func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
+	fs := fss.FlagSet("kcp")
+	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory that holds everything the server keeps. It is locked while the server runs.")
+	fs.StringVar(&o.ExternalHostname, "external-hostname", o.ExternalHostname, "Host name or IP at which clients reach the server. Default: --bind-address, or 127.0.0.1 where that is all addresses.")
+	fs.BoolVar(&o.EmbeddedIdentityProvider, "embedded-idp", o.EmbeddedIdentityProvider, "Serve an OpenID Provider, with users from <root-directory>/idp/users.yaml, and log in with it. For laptops and tests; production names its own issuer.")
+	fs.StringVar(&o.AuthenticationConfig, "authentication-config", o.AuthenticationConfig, "File with an apiserver.config.k8s.io AuthenticationConfiguration: the OIDC issuers to trust. Reloaded when it changes.")
+	fs.StringVar(&o.LoginIssuer, "login-issuer", o.LoginIssuer, "OIDC issuer URL that `kubectl kcp login` is sent to. It must be one of --authentication-config. Default: the embedded provider.")
+	fs.StringVar(&o.LoginClientID, "login-client-id", o.LoginClientID, "OIDC client id that `kubectl kcp login` uses.")
+	fs.StringSliceVar(&o.LoginScopes, "login-scopes", o.LoginScopes, "OIDC scopes that `kubectl kcp login` asks for.")
+
+	c := o.ControlPlane
+	c.GenericServerRunOptions.AddUniversalFlags(fss.FlagSet("generic"))
+	c.Etcd.AddFlags(fss.FlagSet("etcd"))
+	c.SecureServing.AddFlags(fss.FlagSet("secure serving"))
+	c.Audit.AddFlags(fss.FlagSet("auditing"))
+	c.Features.AddFlags(fss.FlagSet("features"))
+	c.Metrics.AddFlags(fss.FlagSet("metrics"))
+	c.Traces.AddFlags(fss.FlagSet("traces"))
+	logsapi.AddFlags(c.Logs, fss.FlagSet("logs"))
+	fss.FlagSet("misc").DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "How long events are kept.")
+	// external-hostname is the product's own flag; upstream's sets the same thing.
+	if f := fss.FlagSet("generic").Lookup("external-hostname"); f != nil {
+		f.Hidden = true
+	}
+	if f := fss.FlagSet("etcd").Lookup("etcd-servers"); f != nil {
+		f.Usage = "Addresses of an external etcd, comma separated. Default: an embedded etcd in <root-directory>/etcd."
+	}
+}
+
+// Completed are options with every default filled in. Only Complete makes them.
+type Completed struct{ *completed }
+
+type completed struct {
+	Options
+	// EmbeddedEtcd is true when no external etcd is named.
+	EmbeddedEtcd bool
+	// URL is the server's base URL, without a path.
+	URL string
+}
+
+// Complete fills in defaults that depend on other options.
+func (o *Options) Complete() (Completed, error) {
+	c := completed{Options: *o}
+	root, err := filepath.Abs(o.RootDirectory)
+	if err != nil {
+		return Completed{}, fmt.Errorf("--root-directory %q: %w", o.RootDirectory, err)
+	}
+	c.RootDirectory = root
+	serving := c.ControlPlane.SecureServing
+	if c.ExternalHostname == "" {
+		c.ExternalHostname = "127.0.0.1"
+		if ip := serving.BindAddress; ip != nil && !ip.IsUnspecified() {
+			c.ExternalHostname = ip.String()
+		}
+	}
+	c.ControlPlane.GenericServerRunOptions.ExternalHost = c.ExternalHostname
+	// Upstream looks for a default route to advertise; nothing here needs one.
+	advertise := serving.BindAddress
+	if advertise == nil || advertise.IsUnspecified() {
+		advertise = netutils.ParseIPSloppy("127.0.0.1")
+	}
+	c.ControlPlane.GenericServerRunOptions.AdvertiseAddress = advertise
+	c.EmbeddedEtcd = len(c.ControlPlane.Etcd.StorageConfig.Transport.ServerList) == 0
+	c.URL = "https://" + net.JoinHostPort(c.ExternalHostname, strconv.Itoa(serving.BindPort))
+	return Completed{&c}, nil
+}
+
+// Validate checks what Complete cannot mend. Each error names the flag and the remedy.
+func (c Completed) Validate() []error {
+	var errs []error
+	if c.AuthenticationConfig != "" {
+		if _, err := os.Stat(c.AuthenticationConfig); err != nil {
+			errs = append(errs, fmt.Errorf("--authentication-config: %w", err))
+		}
+	}
+	if c.EmbeddedIdentityProvider && c.LoginIssuer != "" {
+		errs = append(errs, fmt.Errorf("--login-issuer and --embedded-idp exclude each other: give one"))
+	}
+	if c.LoginIssuer != "" && !strings.HasPrefix(c.LoginIssuer, "https://") {
+		errs = append(errs, fmt.Errorf("--login-issuer %q: an issuer is an https URL", c.LoginIssuer))
+	}
+	if port := c.ControlPlane.SecureServing.BindPort; port < 1 || port > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d: give a port from 1 to 65535", port))
+	}
+	if errs := append(c.ControlPlane.Audit.Validate(), c.ControlPlane.Features.Validate()...); len(errs) > 0 {
+		return errs
+	}
+	return errs
+}
+
+// ApplyLogging puts the logging flags into force. It must run before anything logs.
+func (o *Options) ApplyLogging() error {
+	logs.InitLogs()
+	return logsapi.ValidateAndApply(o.ControlPlane.Logs, nil)
+}
