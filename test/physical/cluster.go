@@ -70,9 +70,6 @@ func (c *Cluster) etcdPort() int { return 12379 + 10*c.number }
 // bridge is the name of the network device the pods are attached to.
 func (c *Cluster) bridge() string { return fmt.Sprintf("pods%d", c.number) }
 
-// cgroup is where the containers are, in every hierarchy.
-func (c *Cluster) cgroup() string { return "/" + c.fixture.opts.Netns + "/" + c.name }
-
 func (c *Cluster) path(elem ...string) string {
 	return filepath.Join(append([]string{c.fixture.opts.Dir, c.name}, elem...)...)
 }
@@ -83,9 +80,8 @@ func (c *Cluster) socket() string { return c.path("containerd.sock") }
 
 func (c *Cluster) record(component string) string { return c.path(component + ".pid") }
 
-// territory is empty where the cluster has never been started.
 func (c *Cluster) territory() (territory, error) {
-	t := territory{cgroup: c.cgroup()}
+	t := territory{store: c.path("containerd") + "/"}
 	var err error
 	if t.netNS, err = c.fixture.netns().id(); err != nil {
 		return t, err

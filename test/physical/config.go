@@ -145,15 +145,15 @@ func (c *Cluster) kubeletConfig() map[string]any {
 		"failCgroupV1":                  false,
 		"failSwapOn":                    false,
 		"cgroupDriver":                  "cgroupfs",
-		"cgroupRoot":                    c.cgroup(),
 		"cgroupsPerQOS":                 false,
 		"enforceNodeAllocatable":        []string{},
 		"oomScoreAdj":                   0,
 		"localStorageCapacityIsolation": false,
 		"makeIPTablesUtilChains":        false,
-		// A full disk is the machine's problem and must not evict pods.
+		// A full disk is the machine's problem and must not evict pods. An empty
+		// map would mean the defaults.
 		"evictionHard": map[string]string{
-			"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
+			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
 		},
 	}
 }

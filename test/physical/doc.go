@@ -19,10 +19,10 @@
 // netns exec", which would remount /sys and hide the cgroups containerd needs.
 //
 // Each cluster has a private mount namespace, held open by a process that does
-// nothing else, and a cgroup of its own. Every process and mount of a cluster can
-// therefore be found without asking its components, and taking a cluster down
-// is: kill what is in the mount namespace or the cgroup. The kernel then drops
-// the mounts, and with them the pods' network namespaces.
+// nothing else. Every process of a cluster can therefore be found without asking
+// its components, and taking a cluster down is: kill what is in the mount
+// namespace, or has its root filesystem in the cluster's image store. The kernel
+// then drops the mounts, and with them the pods' network namespaces.
 //
 // # State
 //

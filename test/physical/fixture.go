@@ -106,6 +106,12 @@ func (f *Fixture) adopt() error {
 		if f.netns().exists() {
 			return fmt.Errorf("network namespace %q exists already: choose another name, or take down the fixture it belongs to", f.opts.Netns)
 		}
+		// All that may be there are the logs of a previous fixture.
+		for _, c := range f.clusters {
+			if err := os.RemoveAll(c.path()); err != nil {
+				return fmt.Errorf("cannot remove old logs: %w", err)
+			}
+		}
 	case err != nil:
 		return err
 	case have.Netns != want.Netns || have.Runtime != want.Runtime || strings.Join(have.Clusters, ",") != strings.Join(want.Clusters, ","):
@@ -166,9 +172,6 @@ func (f *Fixture) Down(ctx context.Context) error {
 		return err
 	}
 	if err := f.netns().remove(ctx); err != nil {
-		return err
-	}
-	if err := removeCgroups(cgroupFS, "/"+f.opts.Netns); err != nil {
 		return err
 	}
 	for _, name := range []string{imagesFile, stateFile, lockFile} {

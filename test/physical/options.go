@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -17,7 +18,7 @@ type Options struct {
 	Dir string
 	// BinDir has the binaries physical, demoapp and pause.
 	BinDir string
-	// Netns is the name of the network namespace and of the cgroup; default
+	// Netns is the name of the network namespace; default
 	// DefaultNetns. Two fixtures on one machine need different ones.
 	Netns string
 	// Clusters are the names of the clusters; default DefaultClusters. The
@@ -91,6 +92,10 @@ func (o Options) validate() error {
 	}
 	if len(o.Clusters) > maxClusters {
 		return fmt.Errorf("%d clusters are too many, the address plan has room for %d", len(o.Clusters), maxClusters)
+	}
+	// It becomes part of mount options and configuration files.
+	if strings.ContainsAny(o.Dir, " \t\n\\\":,") {
+		return fmt.Errorf("directory %q has characters that do not work in mount options", o.Dir)
 	}
 	seen := map[string]bool{}
 	for _, name := range o.Clusters {

@@ -17,14 +17,14 @@ import (
 const cgroupFS = "/sys/fs/cgroup"
 
 // territory is what makes a process one of a cluster's: components and shims are
-// in its mount namespace, containers in its cgroup.
+// in its mount namespace, and the root of a container is in its image store.
 type territory struct {
 	// mountNS and netNS identify namespaces as the links in /proc/PID/ns do. A
 	// process has to be in both, because the kernel reuses their numbers; if
 	// either is empty no process is.
 	mountNS, netNS string
-	// cgroup is a path from the root of the hierarchies.
-	cgroup string
+	// store is the directory of containerd's data, ending in a slash.
+	store string
 }
 
 // pids returns the live processes in the territory.
@@ -43,7 +43,7 @@ func (t territory) pids() ([]int, error) {
 		if state, _, err := procStat(pid); err != nil || state == "Z" || state == "X" {
 			continue
 		}
-		if t.hasNamespaces(pid) || t.hasCgroup(pid) {
+		if t.hasNamespaces(pid) || t.hasRoot(pid) {
 			pids = append(pids, pid)
 		}
 	}
@@ -63,25 +63,25 @@ func (t territory) hasNamespaces(pid int) bool {
 	return err == nil && net == t.netNS
 }
 
-func (t territory) hasCgroup(pid int) bool {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
-	return err == nil && inCgroup(string(data), t.cgroup)
+func (t territory) hasRoot(pid int) bool {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
+	return err == nil && rootIsIn(string(data), t.store)
 }
 
-// inCgroup says whether any line of a /proc/PID/cgroup file is at or below a
-// path.
-func inCgroup(file, path string) bool {
-	for line := range strings.Lines(file) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) == 3 && (parts[2] == path || strings.HasPrefix(parts[2], path+"/")) {
-			return true
+// rootIsIn says whether the root mount of a mountinfo file comes from below a
+// directory: with overlayfs it is in the options, and else it is what is mounted.
+func rootIsIn(mountinfo, dir string) bool {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		const source, mountPoint = 3, 4 // see proc(5)
+		if len(fields) > mountPoint && fields[mountPoint] == "/" {
+			return strings.HasPrefix(fields[source], dir) || strings.Contains(line, "="+dir)
 		}
 	}
 	return false
 }
 
-// clear kills every process in the territory, until there is none, and removes
-// its cgroups.
+// clear kills every process in the territory until there is none.
 func (t territory) clear(ctx context.Context, timeout time.Duration) error {
 	var left []int
 	var failed error
@@ -97,45 +97,58 @@ func (t territory) clear(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("processes %v do not end: %w", left, errors.Join(failed, err))
 	}
-	// The kernel may need a moment to empty the cgroup of a process that has
-	// ended.
-	err = waitUntil(ctx, timeout, func() bool {
-		failed = removeCgroups(cgroupFS, t.cgroup)
-		return failed == nil
-	})
-	if err != nil {
-		return fmt.Errorf("cannot remove cgroup %q: %w", t.cgroup, failed)
-	}
 	return nil
 }
 
-// removeCgroups removes a path and everything below it from every hierarchy:
-// the unified one may be at root, the others are one level down.
-func removeCgroups(root, path string) error {
-	tops := []string{filepath.Join(root, path)}
+// containerCgroup is the parent of the cgroups of all containers of Kubernetes
+// that are not told otherwise. Another containerd may use it, too.
+const containerCgroup = "k8s.io"
+
+// removeCgroups removes what containers leave behind when they are killed
+// together with their runtime.
+func removeCgroups(root string, containers []string) error {
+	if len(containers) == 0 {
+		return nil
+	}
+	// With version 2 there is one hierarchy, else they are one level down.
+	parents := []string{filepath.Join(root, containerCgroup)}
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return fmt.Errorf("cannot list cgroup hierarchies: %w", err)
 	}
 	for _, e := range entries {
-		tops = append(tops, filepath.Join(root, e.Name(), path))
-	}
-	for _, top := range tops {
-		dirs := []string{}
-		err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, p)
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return err
+		if e.IsDir() {
+			parents = append(parents, filepath.Join(root, e.Name(), containerCgroup))
 		}
-		slices.Reverse(dirs)
-		for _, d := range dirs {
-			if err := syscall.Rmdir(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cannot remove %q: %w", d, err)
+	}
+	for _, parent := range parents {
+		for _, id := range containers {
+			if err := removeTree(filepath.Join(parent, id)); err != nil {
+				return err
 			}
+		}
+		// Fails, as it should, if somebody else's are in there.
+		_ = syscall.Rmdir(parent)
+	}
+	return nil
+}
+
+// removeTree removes a directory that may contain directories, and files that
+// cannot be removed, as cgroups do.
+func removeTree(top string) error {
+	dirs := []string{}
+	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, p)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot list cgroups: %w", err)
+	}
+	for _, d := range slices.Backward(dirs) {
+		if err := syscall.Rmdir(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot remove cgroup %q: %w", d, err)
 		}
 	}
 	return nil

@@ -156,6 +156,16 @@ func (c *Cluster) halt(ctx context.Context) error {
 	if err := t.clear(ctx, stopGrace); err != nil {
 		return fmt.Errorf("cannot stop cluster %q: %w", c.name, err)
 	}
+	// The kernel may need a moment to empty the cgroup of a process that has
+	// ended.
+	var failed error
+	err = waitUntil(ctx, stopGrace, func() bool {
+		failed = removeCgroups(cgroupFS, c.containers())
+		return failed == nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot clean up after cluster %q: %w", c.name, failed)
+	}
 	for _, name := range []string{"containerd-run", "containerd.sock", "containerd.sock.ttrpc", "mount-namespace"} {
 		if err := os.RemoveAll(c.path(name)); err != nil {
 			return fmt.Errorf("cannot remove state of cluster %q: %w", c.name, err)
@@ -183,4 +193,18 @@ func (c *Cluster) remove(ctx context.Context) error {
 	}
 	c.fixture.logf("%s is down", c.name)
 	return nil
+}
+
+// containers returns the ids of the containers that containerd has started, from
+// its directory, as it may not be running.
+func (c *Cluster) containers() []string {
+	entries, err := os.ReadDir(c.path("containerd-run", "io.containerd.runtime.v2.task", "k8s.io"))
+	if err != nil {
+		return nil // None was ever started.
+	}
+	ids := make([]string, 0, len(entries))
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids
 }

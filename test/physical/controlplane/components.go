@@ -57,6 +57,7 @@ func startEtcd(ctx context.Context, o *Options) (*embed.Etcd, error) {
 	peer.Host = client.Hostname() + ":" + strconv.Itoa(o.EtcdPort+1)
 
 	cfg := embed.NewConfig()
+	cfg.Name = "physical"
 	cfg.Dir = filepath.Join(o.DataDir, "etcd")
 	cfg.LogLevel = "warn"
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}

@@ -94,8 +94,14 @@ func (o *Options) etcdURL() string {
 	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(o.EtcdPort))
 }
 
+// shutdownGrace is how long the components may take to end. Asked to stop, an
+// API server serves open watches for a minute, which here would only hide from
+// clients that it is going.
+const shutdownGrace = 3 * time.Second
+
 // Run starts the components in the order they need each other and blocks until
-// ctx is done or one of them fails. After ctx is done, etcd is stopped last.
+// ctx is done or one of them fails. Then they get a moment to end. The process
+// should end after it returns.
 func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -109,7 +115,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer etcd.Close()
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return runAPIServer(ctx, &o) })
@@ -130,7 +135,25 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("etcd failed: %w", err)
 		}
 	})
-	return group.Wait()
+	done := make(chan error, 1)
+	go func() {
+		err := group.Wait()
+		etcd.Close()
+		done <- err
+	}()
+	<-ctx.Done()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(shutdownGrace):
+		// etcd is left to end with the process, which it is made for: it would
+		// wait for its clients, too.
+		// The cause is the failure of a component, if that is why it ends.
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
 }
 
 // waitForAPIServer returns once /readyz says ok.

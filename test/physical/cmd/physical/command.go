@@ -59,7 +59,7 @@ in the network namespace:
 		},
 	}
 	cmd.Flags().StringVar(&o.BinDir, "bin-dir", o.BinDir, "directory of the binaries physical, demoapp and pause")
-	cmd.Flags().StringVar(&o.Netns, "netns", physical.DefaultNetns, "name of the network namespace and the cgroup")
+	cmd.Flags().StringVar(&o.Netns, "netns", physical.DefaultNetns, "name of the network namespace")
 	cmd.Flags().StringSliceVar(&o.Clusters, "clusters", physical.DefaultClusters(), "names of the clusters")
 	cmd.Flags().StringVar(&o.Runtime, "runtime", o.Runtime, "OCI runtime, runc or crun (default is what is installed, runc first)")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "time for each cluster to get ready (default 2m)")
