@@ -16,6 +16,11 @@
 // Handlers run one after another, in the order of events, on the goroutine that feeds
 // the store: they must not block. Usually they add a key to a queue. Objects in the
 // store are shared: whoever changes one copies it first.
+//
+// # What is left out
+//
+// Objects are held without their managed fields, often half of them and of no use to
+// readers. An update written from such a copy keeps the server's.
 package informer
 
 import (
@@ -243,6 +248,7 @@ func (s *sink[T]) putLocked(obj any) error {
 	if err != nil {
 		return err
 	}
+	obj.(T).SetManagedFields(nil)
 	if err := s.store.Update(obj); err != nil {
 		return err
 	}

@@ -133,12 +133,13 @@ func (i *Index) exists(cluster logicalcluster.Name) bool {
 	if cluster == logicalcluster.Root {
 		return true
 	}
-	_, ok := i.key(cluster)
+	_, ok := i.Key(cluster)
 	return ok
 }
 
-// key returns where the Workspace object of a cluster stands.
-func (i *Index) key(cluster logicalcluster.Name) (logicalcluster.Key, bool) {
+// Key returns where the Workspace object of a cluster stands; false for root and for an
+// id that names no workspace.
+func (i *Index) Key(cluster logicalcluster.Name) (logicalcluster.Key, bool) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	if key, ok := i.place[cluster]; ok {
@@ -189,7 +190,7 @@ func (i *Index) remember(id logicalcluster.Name, key logicalcluster.Key) {
 // Workspace returns the Workspace object of a cluster; false for root, for an id that
 // names none, and for one whose event has not come yet. The object is shared.
 func (i *Index) Workspace(cluster logicalcluster.Name) (*tenancyv1alpha1.Workspace, bool) {
-	key, ok := i.key(cluster)
+	key, ok := i.Key(cluster)
 	if !ok {
 		return nil, false
 	}
@@ -215,7 +216,7 @@ func (i *Index) Path(cluster logicalcluster.Name) (logicalcluster.Path, bool) {
 			slices.Reverse(names)
 			return logicalcluster.Path(joined(names)), true
 		}
-		key, ok := i.key(cluster)
+		key, ok := i.Key(cluster)
 		if !ok {
 			return "", false
 		}
@@ -234,7 +235,7 @@ func (i *Index) Ancestors(cluster logicalcluster.Name) []logicalcluster.Name {
 		if cluster == logicalcluster.Root {
 			return out
 		}
-		key, ok := i.key(cluster)
+		key, ok := i.Key(cluster)
 		if !ok {
 			return nil
 		}

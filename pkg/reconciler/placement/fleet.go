@@ -1,0 +1,333 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/informer"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/scheduling"
+)
+
+// FleetDeps is what a Fleet reads.
+type FleetDeps struct {
+	SyncTargets *informer.Informer[*workloadv1alpha1.SyncTarget]
+	Locations   *informer.Informer[*schedulingv1alpha1.Location]
+	Assignments *informer.Informer[*schedulingv1alpha1.Assignment]
+	// Path and Ancestors (itself first, root last) place a workspace in the tree;
+	// Resolve finds one by its path.
+	Path      func(logicalcluster.Name) (logicalcluster.Path, bool)
+	Ancestors func(logicalcluster.Name) []logicalcluster.Name
+	Resolve   func(context.Context, logicalcluster.Path) (logicalcluster.Name, error)
+	// MayUse says whether a Location may select SyncTargets of another workspace: whoever
+	// answers for it has verb use on synctargets there. Nil allows all.
+	MayUse func(location *schedulingv1alpha1.Location, targets logicalcluster.Name) bool
+	// Clock tells since when the server has been listening for heartbeats.
+	Clock clock.PassiveClock
+}
+
+// Fleet is safe for concurrent use.
+type Fleet struct {
+	deps    FleetDeps
+	since   time.Time
+	targets targetIndex
+
+	mu sync.Mutex
+	// revision grows with each relevant change; effective and locations hold for one.
+	revision  int64
+	effective map[logicalcluster.Name][]*scheduling.Location
+	locations map[logicalcluster.Key]*scheduling.Location
+	// assigned has the namespaces of each target.
+	assigned map[string]map[logicalcluster.Key]bool
+
+	onTarget    []func(key string)
+	onLocations []func()
+}
+
+// NewFleet returns a Fleet that follows the informers given. It counts silence of
+// targets from now on.
+func NewFleet(deps FleetDeps) *Fleet {
+	if deps.MayUse == nil {
+		deps.MayUse = func(*schedulingv1alpha1.Location, logicalcluster.Name) bool { return true }
+	}
+	f := &Fleet{deps: deps, since: deps.Clock.Now(), assigned: map[string]map[logicalcluster.Key]bool{}}
+	f.targets.byKey = map[string]targetEntry{}
+	f.reset()
+	deps.Assignments.AddHandler(f.assignmentChanged)
+	deps.SyncTargets.AddHandler(f.targetChanged)
+	deps.Locations.AddHandler(f.locationChanged)
+	return f
+}
+
+// OnTargetChange registers a function to be called, with the target key, after a change
+// of a SyncTarget that matters to decisions. OnLocationChange does so for Locations.
+// Register before the informers start. The functions must not block.
+func (f *Fleet) OnTargetChange(fn func(key string)) { f.onTarget = append(f.onTarget, fn) }
+
+// OnLocationChange registers a function to be called after any Location has changed.
+func (f *Fleet) OnLocationChange(fn func()) { f.onLocations = append(f.onLocations, fn) }
+
+// ListeningSince is when the server began to hear heartbeats.
+func (f *Fleet) ListeningSince() time.Time { return f.since }
+
+func (f *Fleet) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revision++
+	f.effective = map[logicalcluster.Name][]*scheduling.Location{}
+	f.locations = map[logicalcluster.Key]*scheduling.Location{}
+}
+
+func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
+	key := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Object().UID)
+	relevant := e.Added || e.Deleted
+	if !relevant && e.Old.UID != e.New.UID {
+		// Deleted and made again between two looks: the old key is gone.
+		old := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)
+		f.targets.remove(old)
+		defer f.notify(old)
+		relevant = true
+	}
+	if !relevant {
+		relevant = !equality.Semantic.DeepEqual(e.Old.Labels, e.New.Labels) ||
+			differs(scheduling.NewTarget(e.Key.Cluster, e.Old), scheduling.NewTarget(e.Key.Cluster, e.New))
+	}
+	if e.Deleted {
+		f.targets.remove(key)
+	} else {
+		f.targets.set(key, targetEntry{e.Key, scheduling.NewTarget(e.Key.Cluster, e.New)})
+	}
+	if relevant {
+		f.reset()
+		f.notify(key)
+	}
+}
+
+// differs reports whether a target changed in a way that matters. While its syncer is
+// heard, when it was last heard does not.
+func differs(a, b *scheduling.Target) bool {
+	if a.Ready && b.Ready {
+		same := *a
+		same.LastHeartbeat = b.LastHeartbeat
+		a = &same
+	}
+	return *a != *b
+}
+
+func (f *Fleet) notify(key string) {
+	for _, fn := range f.onTarget {
+		fn(key)
+	}
+}
+
+func (f *Fleet) locationChanged(e informer.Event[*schedulingv1alpha1.Location]) {
+	if !e.Added && !e.Deleted &&
+		equality.Semantic.DeepEqual(e.Old.Spec, e.New.Spec) &&
+		equality.Semantic.DeepEqual(e.Old.Labels, e.New.Labels) &&
+		e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
+		return
+	}
+	f.reset()
+	for _, fn := range f.onLocations {
+		fn()
+	}
+}
+
+func (f *Fleet) assignmentChanged(e informer.Event[*schedulingv1alpha1.Assignment]) {
+	namespace := NamespaceKey(e.Key.Cluster, e.Key.Namespace)
+	if e.Deleted {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.assigned[e.Key.Name], namespace)
+		return
+	}
+	f.Assume(e.Key.Name, namespace)
+}
+
+// NamespaceKey returns the key by which a namespace is known to the controllers of
+// placement: the one of the Namespace object.
+func NamespaceKey(cluster logicalcluster.Name, namespace string) logicalcluster.Key {
+	return logicalcluster.Key{Cluster: cluster, Name: namespace}
+}
+
+// Assume counts a namespace as assigned before the informer has seen its Assignment, so
+// that decisions which follow at once spread.
+func (f *Fleet) Assume(target string, namespace logicalcluster.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.assigned[target] == nil {
+		f.assigned[target] = map[logicalcluster.Key]bool{}
+	}
+	f.assigned[target][namespace] = true
+}
+
+// Namespaces counts the namespaces that a target has.
+func (f *Fleet) Namespaces(target string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.assigned[target])
+}
+
+// AssignedTo returns the namespaces that a target has.
+func (f *Fleet) AssignedTo(target string) []logicalcluster.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]logicalcluster.Key, 0, len(f.assigned[target]))
+	for key := range f.assigned[target] {
+		out = append(out, key)
+	}
+	return out
+}
+
+// Assigned returns all namespaces that any target has.
+func (f *Fleet) Assigned() []logicalcluster.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := map[logicalcluster.Key]bool{}
+	for _, namespaces := range f.assigned {
+		for key := range namespaces {
+			seen[key] = true
+		}
+	}
+	out := make([]logicalcluster.Key, 0, len(seen))
+	for key := range seen {
+		out = append(out, key)
+	}
+	return out
+}
+
+// Target returns the scheduler's view of a target, nil when there is none of that key.
+func (f *Fleet) Target(key string) *scheduling.Target {
+	e, ok := f.targets.get(key)
+	if !ok {
+		return nil
+	}
+	return e.target
+}
+
+// SyncTarget returns the key of the SyncTarget object behind a target key.
+func (f *Fleet) SyncTarget(key string) (logicalcluster.Key, bool) {
+	e, ok := f.targets.get(key)
+	return e.object, ok
+}
+
+// EffectiveLocations returns the Locations that a workspace sees, with their targets,
+// sorted by name.
+func (f *Fleet) EffectiveLocations(ctx context.Context, cluster logicalcluster.Name) []*scheduling.Location {
+	names := f.deps.Ancestors(cluster)
+	// Workspaces that have no Location of their own share the result of the nearest
+	// ancestor that has one.
+	for len(names) > 0 && len(f.deps.Locations.ListCluster(names[0])) == 0 {
+		names = names[1:]
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	revision, cached := f.revision, f.effective[names[0]]
+	f.mu.Unlock()
+	if cached != nil {
+		return cached
+	}
+	out := []*scheduling.Location{}
+	complete := true
+	for _, l := range scheduling.EffectiveLocations(scheduling.AncestorsOf(names, f.deps.Path), f.deps.Locations.ListCluster) {
+		built := f.Location(ctx, l)
+		complete = complete && built.Problem == ""
+		out = append(out, built)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// What hindered a Location may go away without an event here, so it is asked again.
+	if complete && f.revision == revision {
+		f.effective[names[0]] = out
+	}
+	return out
+}
+
+// Location returns the scheduler's view of one Location, which carries annotations
+// kcp.io/cluster and kcp.io/path.
+func (f *Fleet) Location(ctx context.Context, l *schedulingv1alpha1.Location) *scheduling.Location {
+	key := logicalcluster.KeyOf(l)
+	f.mu.Lock()
+	revision, cached := f.revision, f.locations[key]
+	f.mu.Unlock()
+	if cached != nil {
+		return cached
+	}
+	targets, problem := f.selected(ctx, l)
+	built := scheduling.NewLocation(l, targets, problem)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if problem == "" && f.revision == revision {
+		f.locations[key] = built
+	}
+	return built
+}
+
+func (f *Fleet) selected(ctx context.Context, l *schedulingv1alpha1.Location) (targets []*scheduling.Target, problem string) {
+	cluster := logicalcluster.From(l)
+	if path := logicalcluster.Path(l.Spec.TargetWorkspace); path != "" {
+		resolved, err := f.deps.Resolve(ctx, path)
+		if err != nil {
+			return nil, fmt.Sprintf("its targetWorkspace %q cannot be found", path)
+		}
+		if resolved != cluster && !f.deps.MayUse(l, resolved) {
+			return nil, fmt.Sprintf("it may not use the targets of workspace %q", path)
+		}
+		cluster = resolved
+	}
+	selector := labels.Everything()
+	if l.Spec.InstanceSelector != nil {
+		s, err := metav1.LabelSelectorAsSelector(l.Spec.InstanceSelector)
+		if err != nil {
+			return nil, fmt.Sprintf("its instanceSelector is malformed: %v", err)
+		}
+		selector = s
+	}
+	for _, st := range f.deps.SyncTargets.ListCluster(cluster) {
+		if selector.Matches(labels.Set(st.Labels)) {
+			targets = append(targets, scheduling.NewTarget(cluster, st))
+		}
+	}
+	return targets, ""
+}
+
+// targetIndex finds targets by key.
+type targetIndex struct {
+	mu    sync.RWMutex
+	byKey map[string]targetEntry
+}
+
+type targetEntry struct {
+	object logicalcluster.Key
+	target *scheduling.Target
+}
+
+func (i *targetIndex) get(key string) (targetEntry, bool) {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	e, ok := i.byKey[key]
+	return e, ok
+}
+
+func (i *targetIndex) set(key string, e targetEntry) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.byKey[key] = e
+}
+
+func (i *targetIndex) remove(key string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.byKey, key)
+}

@@ -1,0 +1,164 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/reconciler"
+)
+
+// deleter empties logical clusters. Its fields are what it does to the world.
+type deleter struct {
+	// listFinalized returns the objects of a cluster that somebody has to let go of:
+	// its child workspaces, and objects with finalizers.
+	listFinalized  func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
+	listNamespaces func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
+	deleteObject   func(ctx context.Context, cluster logicalcluster.Name, obj object) error
+	deleteCluster  func(ctx context.Context, cluster logicalcluster.Name) error
+	updateStatus   func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
+	patch          func(ctx context.Context, ws *tenancyv1alpha1.Workspace, data []byte) error
+}
+
+func newDeleter(deps Deps) deleter {
+	content := newContent(deps.Clients, deps.Occupied)
+	return deleter{
+		listFinalized:  content.listFinalized,
+		listNamespaces: content.listNamespaces,
+		deleteObject:   content.delete,
+		deleteCluster:  deps.DeleteCluster,
+		updateStatus: func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
+			_, err := deps.Clients.Workspaces(logicalcluster.From(ws)).UpdateStatus(ctx, ws, metav1.UpdateOptions{})
+			return err
+		},
+		patch: func(ctx context.Context, ws *tenancyv1alpha1.Workspace, data []byte) error {
+			_, err := deps.Clients.Workspaces(logicalcluster.From(ws)).Patch(ctx, ws.Name, types.MergePatchType, data, metav1.PatchOptions{})
+			return err
+		},
+	}
+}
+
+// delete takes ws, a copy of its own, as far as it can go now. It is called again when
+// something in the cluster has gone.
+func (d deleter) delete(ctx context.Context, ws *tenancyv1alpha1.Workspace) (reconciler.Result, error) {
+	if !slices.Contains(ws.Finalizers, tenancyv1alpha1.WorkspaceFinalizer) {
+		return reconciler.Result{}, nil
+	}
+	cluster := logicalcluster.Name(ws.Spec.Cluster)
+	if cluster != "" {
+		remaining, err := d.empty(ctx, cluster)
+		if err != nil {
+			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
+		}
+		if len(remaining) > 0 {
+			return reconciler.Result{RequeueAfter: lookAgain}, d.report(ctx, ws, waitingFor(remaining), nil)
+		}
+		klog.FromContext(ctx).V(2).Info("Deleting logical cluster", "workspace", ws.Annotations[logicalcluster.PathAnnotationKey], "logicalCluster", cluster)
+		if err := d.deleteCluster(ctx, cluster); err != nil {
+			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
+		}
+	}
+	return reconciler.Result{}, d.removeFinalizer(ctx, ws)
+}
+
+// empty asks for the deletion of what cannot be removed from storage without asking,
+// and returns what it has to wait for: children, then namespaces and what is in them,
+// then the rest.
+func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
+	finalized, err := d.listFinalized(ctx, cluster)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the content of logical cluster %q: %w", cluster, err)
+	}
+	if len(finalized) == 0 {
+		return nil, nil
+	}
+	next := filter(finalized, object.isWorkspace)
+	if len(next) == 0 {
+		// Namespaces take their content along, in the right order, and nothing new is
+		// made in them meanwhile.
+		if next, err = d.listNamespaces(ctx, cluster); err != nil {
+			return nil, fmt.Errorf("cannot list the namespaces of logical cluster %q: %w", cluster, err)
+		}
+	}
+	if len(next) == 0 {
+		next = finalized
+	}
+	for _, obj := range next {
+		if obj.deleting {
+			continue
+		}
+		if err := d.deleteObject(ctx, cluster, obj); err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("cannot delete %s: %w", obj, err)
+		}
+	}
+	return append(next, filter(finalized, func(o object) bool { return !slices.Contains(next, o) })...), nil
+}
+
+func filter(objs []object, keep func(object) bool) []object {
+	var out []object
+	for _, obj := range objs {
+		if keep(obj) {
+			out = append(out, obj)
+		}
+	}
+	return out
+}
+
+// waitingFor names what a deletion waits for, the first few of it.
+func waitingFor(objs []object) string {
+	const most = 5
+	words := make([]string, 0, most)
+	for _, obj := range objs[:min(most, len(objs))] {
+		word := obj.String()
+		if len(obj.finalizers) > 0 {
+			word += " (" + obj.finalizers + ")"
+		}
+		words = append(words, word)
+	}
+	message := "waiting for " + strings.Join(words, ", ")
+	if more := len(objs) - most; more > 0 {
+		message += fmt.Sprintf(" and %d more", more)
+	}
+	return message
+}
+
+// report writes why a workspace is not gone yet, if that is news, and returns err.
+func (d deleter) report(ctx context.Context, ws *tenancyv1alpha1.Workspace, message string, err error) error {
+	changed := meta.SetStatusCondition(&ws.Status.Conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionFalse, Reason: "Deleting", Message: message, ObservedGeneration: ws.Generation,
+	})
+	if !changed && ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseDeleting {
+		return err
+	}
+	ws.Status.Phase = tenancyv1alpha1.WorkspacePhaseDeleting
+	if updateErr := d.updateStatus(ctx, ws); err == nil && !apierrors.IsNotFound(updateErr) {
+		return updateErr
+	}
+	return err
+}
+
+func (d deleter) removeFinalizer(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
+	kept := slices.DeleteFunc(slices.Clone(ws.Finalizers), func(f string) bool { return f == tenancyv1alpha1.WorkspaceFinalizer })
+	// uid and resourceVersion make sure that it is this object which loses it, not one
+	// that got the name meanwhile.
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ws.UID, "resourceVersion": ws.ResourceVersion, "finalizers": kept,
+	}})
+	if err != nil {
+		return err
+	}
+	if err := d.patch(ctx, ws, data); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot remove the finalizer of workspace %q: %w", ws.Name, err)
+	}
+	return nil
+}
