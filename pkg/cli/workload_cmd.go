@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/13eedeaf/kcp/pkg/cli/printer"
+	"github.com/13eedeaf/kcp/pkg/cli/workload"
+)
+
+func (a *app) cordon() *cobra.Command {
+	return a.cordonCommand(true, &cobra.Command{
+		Use:   "cordon NAME...",
+		Short: "Send nothing new to a cluster; what runs there stays",
+		Example: `  kubectl kcp cordon us-east1
+  kubectl kcp cordon us-east1 --workspace root:compute`,
+	})
+}
+
+func (a *app) uncordon() *cobra.Command {
+	return a.cordonCommand(false, &cobra.Command{
+		Use:     "uncordon NAME...",
+		Short:   "Use a cluster again; ends a drain",
+		Example: `  kubectl kcp uncordon us-east1`,
+	})
+}
+
+func (a *app) cordonCommand(cordon bool, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError(cmd, "argument NAME is missing")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := a.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		use := &workload.Cordon{Console: a.console, Session: s}
+		return use.Do(cmd.Context(), args, cordon)
+	}
+	a.contextFlags(cmd)
+	return cmd
+}
+
+func (a *app) drain() *cobra.Command {
+	var in workload.DrainInput
+	cmd := &cobra.Command{
+		Use:   "drain NAME",
+		Short: "Move everything off a cluster without an interruption",
+		Long: `Move everything off a cluster without an interruption.
+
+Each namespace leaves when its copy elsewhere serves. The command shows the stages and
+ends when the cluster is empty, or with exit code 1 when what is left cannot move: it
+stays then. "kubectl kcp uncordon" ends a drain.`,
+		Example: `  kubectl kcp drain us-east1
+  kubectl kcp drain us-east1 --detach
+  kubectl kcp drain us-east1 --timeout 10m`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Name = args[0]
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.Drain{Console: a.console, Session: s, Clock: a.clock}
+			return use.Do(cmd.Context(), in)
+		},
+	}
+	cmd.Flags().BoolVar(&in.Detach, "detach", false, "return at once; the server goes on")
+	cmd.Flags().BoolVar(&in.Force, "force", false, "move also what cannot run elsewhere or would lose its state")
+	cmd.Flags().DurationVar(&in.Timeout, "timeout", 0, "how long to wait; 0 means until it is empty or blocked")
+	a.contextFlags(cmd)
+	return cmd
+}
+
+func (a *app) workloads() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "workload",
+		Short:   "Register physical clusters and see how they are",
+		Example: `  kubectl kcp workload list`,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    group,
+	}
+	a.contextFlags(cmd)
+	cmd.AddCommand(a.workloadSync(), a.workloadList())
+	return cmd
+}
+
+func (a *app) workloadSync() *cobra.Command {
+	var in workload.SyncInput
+	cmd := &cobra.Command{
+		Use:   "sync NAME",
+		Short: "Register a physical cluster and print what to apply to it",
+		Long: `Register a physical cluster as a sync target of the current workspace, and print the
+manifest to apply to it.
+
+The syncer gets an identity that may do nothing but sync this target. The manifest and
+the kubeconfig hold its token: keep them as secret as one.`,
+		Example: `  kubectl kcp workload sync us-east1 --syncer-image IMAGE | kubectl --kubeconfig us-east1.kubeconfig apply -f -
+  kubectl kcp workload sync us-east1 --labels region=us-east --output us-east1.yaml
+  kubectl kcp workload sync us-east1 --syncer-kubeconfig syncer.kubeconfig --output us-east1.yaml`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Name = args[0]
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.Sync{Console: a.console, Session: s, Now: a.clock.Now}
+			return use.Do(cmd.Context(), in)
+		},
+	}
+	cmd.Flags().StringToStringVar(&in.Labels, "labels", nil, "labels of the sync target (key=value), for Locations to select")
+	cmd.Flags().StringVarP(&in.Output, "output", "o", "-", "file for the manifest, mode 0600; - is stdout")
+	cmd.Flags().StringVar(&in.Image, "syncer-image", "", "image of the syncer; without one the manifest says how to run the binary")
+	cmd.Flags().Int32Var(&in.Replicas, "replicas", 0, "replicas of the syncer, of which one is active; 0 means 2")
+	cmd.Flags().StringVar(&in.ServerURL, "kcp-url", "", "address at which the physical cluster reaches this server, if not the kubeconfig's")
+	cmd.Flags().StringVar(&in.Kubeconfig, "syncer-kubeconfig", "", "file for the kubeconfig of a syncer that runs outside of the cluster, mode 0600")
+	return cmd
+}
+
+func (a *app) workloadList() *cobra.Command {
+	var format printer.Format
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the physical clusters of the current workspace",
+		Example: `  kubectl kcp workload list
+  kubectl kcp workload list --workspace root:compute -o wide`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format.Validate(); err != nil {
+				return err
+			}
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.List{Console: a.console, Session: s, Printer: a.printer(format), Now: a.clock.Now}
+			return use.Do(cmd.Context())
+		},
+	}
+	outputFlags(cmd, &format)
+	return cmd
+}
+
+func (a *app) locations() *cobra.Command {
+	var format printer.Format
+	cmd := &cobra.Command{
+		Use:     "locations",
+		Aliases: []string{"location"},
+		Short:   "List the locations that the current workspace can use",
+		Example: `  kubectl kcp locations
+  kubectl kcp locations -o json`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format.Validate(); err != nil {
+				return err
+			}
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.Locations{Console: a.console, Session: s, Printer: a.printer(format), Now: a.clock.Now}
+			return use.Do(cmd.Context())
+		},
+	}
+	outputFlags(cmd, &format)
+	a.contextFlags(cmd)
+	return cmd
+}
