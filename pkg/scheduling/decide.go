@@ -25,6 +25,8 @@ type Current struct {
 	// Serving is true when the copy there does its work.
 	Serving bool
 	Created time.Time
+	// Location is the one that it was assigned for.
+	Location string
 }
 
 // Input is all that a decision for one namespace depends on.
@@ -44,6 +46,9 @@ type Input struct {
 	// Stateful says in words what would be lost if the namespace moved, empty when
 	// nothing would.
 	Stateful string
+	// Empty is true when the namespace holds nothing that runs: it keeps what it has,
+	// and where it has to leave it needs no other place.
+	Empty bool
 	// ListeningSince is when the server began to hear heartbeats; silence before is
 	// its own.
 	ListeningSince time.Time
@@ -108,6 +113,8 @@ func Decide(in Input) Result {
 	case in.Placement == nil:
 		d.keepWithoutPlacement()
 	case d.keep():
+	case in.Empty:
+		d.letGo()
 	case d.stateHolds():
 	case d.choose():
 	default:
@@ -156,7 +163,7 @@ func (d *decision) forced(key string) (Move, bool) {
 	}
 	m := Move{Target: key}
 	if tolerated := toleration(d.Placement); !t.Ready && tolerated >= 0 {
-		since := t.silentSince(d.ListeningSince)
+		since := t.SilentSince(d.ListeningSince)
 		if expiry := since.Add(tolerated); expiry.After(d.Now) {
 			d.result.NextDecision = earlier(d.result.NextDecision, expiry)
 		} else {
@@ -185,13 +192,30 @@ func toleration(p *schedulingv1alpha1.Placement) time.Duration {
 	return p.Spec.UnreachableToleration.Duration
 }
 
+// locationOf returns a fitting Location that contains the target: the one that it was
+// assigned for, if that still does.
 func (d *decision) locationOf(key string) *Location {
+	var first *Location
 	for _, l := range d.fit {
-		if l.byKey[key] != nil {
+		if l.byKey[key] == nil {
+			continue
+		}
+		if slices.ContainsFunc(d.Current, func(c Current) bool { return c.Target == key && c.Location == l.Name }) {
 			return l
 		}
+		if first == nil {
+			first = l
+		}
 	}
-	return nil
+	return first
+}
+
+// letGo gives up all places: there is nothing to run.
+func (d *decision) letGo() {
+	for key, m := range d.moves {
+		m.Force = true
+		d.moves[key] = m
+	}
 }
 
 // keepWithoutPlacement leaves everything where it is: an invalid or missing Placement

@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write what the scenarios say now into t
 //	target NAME [ready] [heard=9m] [cordoned] [evict=20m] [force] [deleting] [cpu=8] [ns=3] [gone]
 //	location NAME [labels=k:v,…] [targets=a,b] [problem=…] [gone]
 //	placement NAME [selector=k:v] [malformed] [toleration=10m] | placement none
-//	decide [ns=web] [current=a+serving+draining+deleting,b] [stateful=…]
+//	decide [ns=web] [current=a+serving+draining+deleting+LOCATION,b] [stateful=…] [empty]
 //	judge
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -240,6 +240,8 @@ func (w *world) decide(args []string) string {
 		switch k {
 		case "ns":
 			in.Namespace = v
+		case "empty":
+			in.Empty = true
 		case "stateful":
 			in.Stateful = strings.ReplaceAll(v, "_", " ")
 		case "current":
@@ -255,7 +257,7 @@ func (w *world) decide(args []string) string {
 					case "deleting":
 						current.Deleting = true
 					default:
-						w.t.Fatalf("unknown word %q", c)
+						current.Location = word
 					}
 				}
 				in.Current = append(in.Current, current)

@@ -59,9 +59,9 @@ func (t *Target) draining(now time.Time) bool {
 	return !t.EvictAfter.IsZero() && !t.EvictAfter.After(now)
 }
 
-// silentSince returns the instant from which silence counts: the last heartbeat, but
-// not before the server itself was there to hear one.
-func (t *Target) silentSince(listeningSince time.Time) time.Time {
+// SilentSince returns the instant from which a target's silence counts: the last
+// heartbeat, but not before the server itself was there to hear one.
+func (t *Target) SilentSince(listeningSince time.Time) time.Time {
 	since := t.LastHeartbeat
 	if since.IsZero() {
 		since = t.Created
