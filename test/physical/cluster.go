@@ -81,7 +81,7 @@ func (c *Cluster) socket() string { return c.path("containerd.sock") }
 func (c *Cluster) record(component string) string { return c.path(component + ".pid") }
 
 func (c *Cluster) territory() (territory, error) {
-	t := territory{store: c.path("containerd") + "/"}
+	t := territory{tasks: c.path("containerd-run", "io.containerd.runtime.v2.task", "k8s.io")}
 	var err error
 	if t.netNS, err = c.fixture.netns().id(); err != nil {
 		return t, err

@@ -7,8 +7,8 @@
 // Each cluster is an unmodified control plane (package controlplane), a
 // containerd and a kubelet that runs pods as containers, with real networks,
 // probes, volumes and graceful termination. Left out are kube-proxy and a DNS
-// server: cluster IPs and service names do not work inside pods; pod addresses,
-// also between clusters, do.
+// server: of the cluster IPs only the API server's works, and service names do
+// not; pod addresses, also between clusters, do.
 //
 // # Isolation
 //
@@ -21,8 +21,8 @@
 // Each cluster has a private mount namespace, held open by a process that does
 // nothing else. Every process of a cluster can therefore be found without asking
 // its components, and taking a cluster down is: kill what is in the mount
-// namespace, or has its root filesystem in the cluster's image store. The kernel
-// then drops the mounts, and with them the pods' network namespaces.
+// namespace or in the cgroup of one of the cluster's containers. The kernel then
+// drops the mounts, and with them the pods' network namespaces.
 //
 // # State
 //

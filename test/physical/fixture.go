@@ -75,7 +75,7 @@ func (f *Fixture) up(ctx context.Context) error {
 	began := time.Now()
 	addresses := []string{}
 	for _, c := range f.clusters {
-		addresses = append(addresses, c.Address())
+		addresses = append(addresses, c.Address(), c.serviceIP(1))
 	}
 	if err := f.netns().ensure(ctx, addresses); err != nil {
 		return err

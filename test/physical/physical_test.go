@@ -47,9 +47,11 @@ func TestClusters(t *testing.T) {
 	for _, pod := range slices.Concat(eastPods, westPods) {
 		checkHello(t, f, pod)
 	}
-	if left := traces(t, f); len(left) == 0 {
+	if left := traces(t, f, containers(t, f)); len(left) == 0 {
 		t.Fatal("running clusters leave no traces: the search for them does not work")
 	}
+
+	checkService(t, east)
 
 	// West must not notice what happens to east.
 	ping := startPinger(t, f, bin, westPods[0])
@@ -84,8 +86,9 @@ func TestClusters(t *testing.T) {
 	}
 	ping(t)
 
+	ids := containers(t, f)
 	down(t, f)
-	if left := traces(t, f); len(left) > 0 {
+	if left := traces(t, f, ids); len(left) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 	}
 }
@@ -208,6 +211,29 @@ func checkHello(t *testing.T, f *Fixture, pod corev1.Pod) {
 	}
 }
 
+// checkService asks the API server at the address pods get for it.
+func checkService(t *testing.T, c *Cluster) {
+	t.Helper()
+	config, err := c.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Host = "https://" + c.serviceIP(1)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatalf("kubernetes Service: %v", err)
+	}
+	// The version is set when the binary is linked; without it clients may not
+	// know what the server can do.
+	if !strings.HasPrefix(v.GitVersion, "v1.") {
+		t.Errorf("server has version %q, want one of Kubernetes", v.GitVersion)
+	}
+}
+
 // startPinger pings a pod from inside the namespace until the returned function
 // is called, which demands that every request was answered.
 func startPinger(t *testing.T, f *Fixture, bin string, pod corev1.Pod) (end func(*testing.T)) {
@@ -242,9 +268,27 @@ func startPinger(t *testing.T, f *Fixture, bin string, pod corev1.Pod) (end func
 	}
 }
 
-// traces returns everything on the machine that belongs to the fixture, except
-// for logs.
-func traces(t *testing.T, f *Fixture) []string {
+// containers returns the ids of the running containers: four of the application
+// and one for each of its pods.
+func containers(t *testing.T, f *Fixture) []string {
+	t.Helper()
+	ids := []string{}
+	for _, c := range f.Clusters() {
+		territory, err := c.territory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, territory.containers()...)
+	}
+	if len(ids) != 8 {
+		t.Errorf("got %d containers, want 8: %q", len(ids), ids)
+	}
+	return ids
+}
+
+// traces returns everything on the machine that belongs to the fixture or one of
+// the containers it had, except for logs.
+func traces(t *testing.T, f *Fixture, ids []string) []string {
 	t.Helper()
 	left := []string{}
 	procs, err := os.ReadDir("/proc")
@@ -264,15 +308,13 @@ func traces(t *testing.T, f *Fixture) []string {
 			}
 		}
 	}
-	for _, root := range []string{cgroupFS, filepath.Join(cgroupFS, "*")} {
-		dirs, err := filepath.Glob(filepath.Join(root, containerCgroup, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range dirs {
-			if st, err := os.Stat(d); err == nil && st.IsDir() {
-				left = append(left, "cgroup "+d)
+	for _, id := range ids {
+		for _, pattern := range []string{filepath.Join(cgroupFS, containerCgroup, id), filepath.Join(cgroupFS, "*", containerCgroup, id)} {
+			dirs, err := filepath.Glob(pattern)
+			if err != nil {
+				t.Fatal(err)
 			}
+			left = append(left, dirs...)
 		}
 	}
 	if f.netns().exists() {

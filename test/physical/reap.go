@@ -17,14 +17,15 @@ import (
 const cgroupFS = "/sys/fs/cgroup"
 
 // territory is what makes a process one of a cluster's: components and shims are
-// in its mount namespace, and the root of a container is in its image store.
+// in its mount namespace, and containers in cgroups named after them.
 type territory struct {
 	// mountNS and netNS identify namespaces as the links in /proc/PID/ns do. A
 	// process has to be in both, because the kernel reuses their numbers; if
 	// either is empty no process is.
 	mountNS, netNS string
-	// store is the directory of containerd's data, ending in a slash.
-	store string
+	// tasks is the directory in which containerd has one named after each
+	// container it has started.
+	tasks string
 }
 
 // pids returns the live processes in the territory.
@@ -33,6 +34,7 @@ func (t territory) pids() ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list processes: %w", err)
 	}
+	containers := t.containers()
 	pids := []int{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -43,7 +45,7 @@ func (t territory) pids() ([]int, error) {
 		if state, _, err := procStat(pid); err != nil || state == "Z" || state == "X" {
 			continue
 		}
-		if t.hasNamespaces(pid) || t.hasRoot(pid) {
+		if t.hasNamespaces(pid) || isContainer(pid, containers) {
 			pids = append(pids, pid)
 		}
 	}
@@ -63,19 +65,38 @@ func (t territory) hasNamespaces(pid int) bool {
 	return err == nil && net == t.netNS
 }
 
-func (t territory) hasRoot(pid int) bool {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
-	return err == nil && rootIsIn(string(data), t.store)
+// containers returns the ids of the containers, which are unique, from a
+// directory, because containerd may not be running.
+func (t territory) containers() []string {
+	entries, err := os.ReadDir(t.tasks)
+	if err != nil {
+		return nil // None was ever started.
+	}
+	ids := make([]string, 0, len(entries))
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids
 }
 
-// rootIsIn says whether the root mount of a mountinfo file comes from below a
-// directory: with overlayfs it is in the options, and else it is what is mounted.
-func rootIsIn(mountinfo, dir string) bool {
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		const source, mountPoint = 3, 4 // see proc(5)
-		if len(fields) > mountPoint && fields[mountPoint] == "/" {
-			return strings.HasPrefix(fields[source], dir) || strings.Contains(line, "="+dir)
+func isContainer(pid int, containers []string) bool {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
+	return err == nil && inCgroupOf(string(data), containers)
+}
+
+// inCgroupOf says whether a /proc/PID/cgroup file names the cgroup of a
+// container, or one below it.
+func inCgroupOf(file string, containers []string) bool {
+	for line := range strings.Lines(file) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		const path = 2 // see cgroups(7)
+		if len(fields) <= path {
+			continue
+		}
+		for dir := range strings.SplitSeq(fields[path], "/") {
+			if slices.Contains(containers, dir) {
+				return true
+			}
 		}
 	}
 	return false

@@ -8,33 +8,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRootIsIn(t *testing.T) {
-	const store = "/var/f/us-east1/containerd/"
+func TestInCgroupOf(t *testing.T) {
 	cases := map[string]struct {
-		mountinfo string
-		want      bool
+		file string
+		want bool
 	}{
-		"Overlay": {
-			mountinfo: "1 2 0:1 / / rw - overlay overlay rw,lowerdir=/var/f/us-east1/containerd/x/1/fs,upperdir=/var/f/us-east1/containerd/x/2/fs\n",
-			want:      true,
-		},
-		"Bind": {
-			mountinfo: "1 2 0:1 /var/f/us-east1/containerd/native/3 / rw - ext4 /dev/vda rw\n",
-			want:      true,
-		},
-		"OtherCluster": {
-			mountinfo: "1 2 0:1 / / rw - overlay overlay rw,lowerdir=/var/f/us-east1-b/containerd/x/1/fs\n",
-		},
-		"ContainerdItself": {
-			mountinfo: "1 2 8:1 / / rw - ext4 /dev/vda rw\n" +
-				"3 1 0:1 / /run/rootfs rw - overlay overlay rw,lowerdir=/var/f/us-east1/containerd/x/1/fs\n",
-		},
-		"Empty": {},
+		"Version1":        {file: "4:memory:/elsewhere\n3:cpuset:/k8s.io/aaa\n", want: true},
+		"Version2":        {file: "0::/k8s.io/bbb\n", want: true},
+		"Below":           {file: "0::/k8s.io/bbb/init\n", want: true},
+		"OfAnother":       {file: "0::/k8s.io/ccc\n"},
+		"LongerName":      {file: "0::/k8s.io/aaaa\n"},
+		"ParentOnly":      {file: "0::/k8s.io\n"},
+		"NameOfHierarchy": {file: "1:name=aaa:/\n"},
+		"Root":            {file: "0::/\n"},
+		"Empty":           {},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := rootIsIn(tc.mountinfo, store); got != tc.want {
+			if got := inCgroupOf(tc.file, []string{"aaa", "bbb"}); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if inCgroupOf(tc.file, nil) {
+				t.Error("without a container something is in one")
 			}
 		})
 	}
@@ -43,7 +38,7 @@ func TestRootIsIn(t *testing.T) {
 // TestEmptyTerritory is about what must never happen: with nothing known about a
 // cluster, every process would match an empty name.
 func TestEmptyTerritory(t *testing.T) {
-	pids, err := territory{store: filepath.Join(t.TempDir(), "containerd") + "/"}.pids()
+	pids, err := territory{tasks: filepath.Join(t.TempDir(), "tasks")}.pids()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,28 +139,26 @@ func (c *Cluster) halt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Without the name of the network namespace the territory says nothing, but
-	// the records do.
+	if err := t.clear(ctx, stopGrace); err != nil {
+		return fmt.Errorf("cannot stop cluster %q: %w", c.name, err)
+	}
+	// A process that is about to end has left its namespaces and is not found in
+	// the territory any more, nor is any if the network namespace has lost its
+	// name.
 	for _, component := range append(Components(), holder) {
 		p, err := recorded(c.record(component))
 		if err != nil {
 			return err
 		}
-		if t.netNS == "" {
-			err = p.stop(ctx, stopGrace)
+		if err := p.stop(ctx, stopGrace); err != nil {
+			return fmt.Errorf("cannot stop %s of cluster %q: %w", component, c.name, err)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := t.clear(ctx, stopGrace); err != nil {
-		return fmt.Errorf("cannot stop cluster %q: %w", c.name, err)
 	}
 	// The kernel may need a moment to empty the cgroup of a process that has
 	// ended.
 	var failed error
 	err = waitUntil(ctx, stopGrace, func() bool {
-		failed = removeCgroups(cgroupFS, c.containers())
+		failed = removeCgroups(cgroupFS, t.containers())
 		return failed == nil
 	})
 	if err != nil {
@@ -193,18 +191,4 @@ func (c *Cluster) remove(ctx context.Context) error {
 	}
 	c.fixture.logf("%s is down", c.name)
 	return nil
-}
-
-// containers returns the ids of the containers that containerd has started, from
-// its directory, as it may not be running.
-func (c *Cluster) containers() []string {
-	entries, err := os.ReadDir(c.path("containerd-run", "io.containerd.runtime.v2.task", "k8s.io"))
-	if err != nil {
-		return nil // None was ever started.
-	}
-	ids := make([]string, 0, len(entries))
-	for _, e := range entries {
-		ids = append(ids, e.Name())
-	}
-	return ids
 }

@@ -56,7 +56,8 @@ type Options struct {
 	Port    int
 	// EtcdPort is etcd's client port on 127.0.0.1; its peer port is the next.
 	EtcdPort int
-	// ServiceCIDR is the range of the cluster IPs.
+	// ServiceCIDR is the range of the cluster IPs. Its first address has to be
+	// one of this machine, for the API server's Service.
 	ServiceCIDR string
 }
 
@@ -85,7 +86,8 @@ func (o *Options) Validate() error {
 	if o.Port <= 0 || o.EtcdPort <= 0 {
 		return fmt.Errorf("--port and --etcd-port have to be set, got %d and %d", o.Port, o.EtcdPort)
 	}
-	return nil
+	_, err := o.serviceAddress()
+	return err
 }
 
 func (o *Options) pki(name string) string { return filepath.Join(o.PKIDir, name) }
@@ -125,6 +127,7 @@ func Run(ctx context.Context, o Options) error {
 		klog.FromContext(ctx).Info("API server is ready, starting controller manager and scheduler")
 		group.Go(func() error { return runControllerManager(ctx, &o) })
 		group.Go(func() error { return runScheduler(ctx, &o) })
+		group.Go(func() error { return runForwarder(ctx, &o) })
 		return nil
 	})
 	group.Go(func() error {
