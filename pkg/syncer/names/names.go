@@ -51,6 +51,8 @@ const (
 	NamespacePrefix = "kcp-"
 
 	syncerNamespacePrefix = "kcp-syncer-"
+	// namespaceHash is the number of characters of the hash in a namespace's name.
+	namespaceHash = 20
 )
 
 // InstanceID returns the default instance id of the syncer of a SyncTarget.
@@ -98,7 +100,14 @@ func (s Source) Annotation() string {
 // Namespace returns the name of the downstream namespace of (cluster, namespace) on the
 // SyncTarget with the given uid: kcp- and 100 bits of a hash in 20 characters.
 func Namespace(cluster logicalcluster.Name, namespace string, syncTarget types.UID) string {
-	return NamespacePrefix + hash(20, string(cluster), namespace, string(syncTarget))
+	return NamespacePrefix + hash(namespaceHash, string(cluster), namespace, string(syncTarget))
+}
+
+// IsTenantNamespace reports whether name can come from Namespace. Names are a cheap
+// first test; whose a namespace is, its label and annotation say.
+func IsTenantNamespace(name string) bool {
+	rest, ok := strings.CutPrefix(name, NamespacePrefix)
+	return ok && len(rest) == namespaceHash
 }
 
 // Report returns the name of the SyncReport of one object. It is unique per target and

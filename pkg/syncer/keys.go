@@ -1,0 +1,66 @@
+package syncer
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/syncer/names"
+	"github.com/13eedeaf/kcp/pkg/syncer/resources"
+)
+
+// identity says whose syncer this is.
+type identity struct {
+	name       string
+	uid        types.UID
+	cluster    logicalcluster.Name
+	targetKey  string
+	instanceID string
+	// account is the syncer's own identity in the physical cluster, which it grants
+	// access to Secrets and ConfigMaps of its namespaces.
+	account types.NamespacedName
+}
+
+// namespace returns the name of the downstream namespace of key.
+func (i identity) namespace(key namespaceKey) string {
+	return names.Namespace(key.Cluster, key.Namespace, i.uid)
+}
+
+// namespaceKey is a namespace of a workspace.
+type namespaceKey struct {
+	Cluster   logicalcluster.Name
+	Namespace string
+}
+
+func (k namespaceKey) String() string { return string(k.Cluster) + "|" + k.Namespace }
+
+// key returns the key of an object in the namespace.
+func (k namespaceKey) key(name string) logicalcluster.Key {
+	return logicalcluster.Key{Cluster: k.Cluster, Namespace: k.Namespace, Name: name}
+}
+
+func namespaceOf(key logicalcluster.Key) namespaceKey {
+	return namespaceKey{Cluster: key.Cluster, Namespace: key.Namespace}
+}
+
+// objectKey is an object that is, or was, to be copied downstream.
+type objectKey struct {
+	namespaceKey
+	Resource resources.Resource
+	Name     string
+}
+
+func (k objectKey) String() string {
+	return k.Resource.String() + " " + k.key(k.Name).String()
+}
+
+// mirrorKey is an object of the physical cluster that is, or was, to be shown in the
+// workspace. Name is its downstream name.
+type mirrorKey struct {
+	namespaceKey
+	Resource resources.Resource
+	Name     string
+}
+
+func (k mirrorKey) String() string {
+	return k.Resource.String() + " " + k.key(k.Name).String()
+}

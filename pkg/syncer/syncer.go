@@ -1,0 +1,222 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/syncer/names"
+	"github.com/13eedeaf/kcp/pkg/syncer/resources"
+	"github.com/13eedeaf/kcp/pkg/version"
+)
+
+// The other replica takes over within a lease's duration when the leader dies, and at
+// once when it ends in an orderly way.
+const (
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// Syncer serves one SyncTarget in one physical cluster.
+type Syncer struct {
+	id        identity
+	up        *upstream
+	client    dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	// lock is nil without leader election.
+	lock resourcelock.Interface
+}
+
+// New returns a Syncer; it speaks to nobody yet.
+func New(c *Config) (*Syncer, error) {
+	userAgent := rest.DefaultKubernetesUserAgent()
+	upConfig := rest.CopyConfig(c.Upstream)
+	upConfig.UserAgent = userAgent
+	up, err := newUpstream(upConfig)
+	if err != nil {
+		return nil, err
+	}
+	downConfig := rest.CopyConfig(c.Downstream)
+	downConfig.UserAgent = userAgent
+	downConfig.QPS = -1
+	httpClient, err := rest.HTTPClientFor(downConfig)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make an HTTP client for the physical cluster: %w", err)
+	}
+	client, err := dynamic.NewForConfigAndClient(downConfig, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for the physical cluster: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(downConfig, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a discovery client for the physical cluster: %w", err)
+	}
+	s := &Syncer{id: c.identity, up: up, client: client, discovery: disco}
+	if c.leaderElect {
+		// A transport of its own, so that renewals do not queue behind other traffic.
+		leases, err := coordinationv1client.NewForConfig(downConfig)
+		if err != nil {
+			return nil, fmt.Errorf("cannot make a client for the lease: %w", err)
+		}
+		s.lock = &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: c.identity.account.Namespace, Name: names.Lease},
+			Client:     leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.holder},
+		}
+	}
+	return s, nil
+}
+
+// Run works until ctx ends. Neither a control plane nor a physical cluster that is away
+// ends it.
+func (s *Syncer) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("syncTarget", s.id.name))
+	klog.FromContext(ctx).Info("Starting the syncer", "version", version.Get().Version, "instance", s.id.instanceID, "target", s.id.targetKey)
+	if s.lock == nil {
+		return s.lead(ctx)
+	}
+	for ctx.Err() == nil {
+		if err := s.elect(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// elect takes part in one election and leads if it wins. It returns when the lease is
+// lost, or when ctx ends; the lease is given back only when all work has ended.
+func (s *Syncer) elect(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	won := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: names.Lease, Lock: s.lock, ReleaseOnCancel: true,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) { won <- leading },
+			OnStoppedLeading: func() { logger.Info("Not leading") },
+			OnNewLeader:      func(holder string) { logger.Info("Elected", "leader", holder) },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot set up leader election: %w", err)
+	}
+	// The lease outlives ctx by as long as the work takes to end.
+	leaseCtx, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	var election sync.WaitGroup
+	election.Go(func() { elector.Run(leaseCtx) })
+	select {
+	case leading := <-won:
+		// leading ends with the lease, ctx with the process.
+		leading, cancel := context.WithCancel(leading)
+		stop := context.AfterFunc(ctx, cancel)
+		err = s.lead(leading)
+		stop()
+		cancel()
+	case <-ctx.Done():
+	}
+	release()
+	election.Wait()
+	return err
+}
+
+// lead runs one session after the other until ctx ends: a new one begins when the
+// SyncTarget's resources have changed. An error is one of set-up.
+func (s *Syncer) lead(ctx context.Context) error {
+	for ctx.Err() == nil {
+		target, ok := s.syncTarget(ctx)
+		if !ok {
+			return nil
+		}
+		if err := s.session(ctx, target.Spec.Resources); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// session works until ctx ends or the SyncTarget's resources are no longer wanted.
+func (s *Syncer) session(ctx context.Context, wanted []workloadv1alpha1.GroupResource) error {
+	logger := klog.FromContext(ctx)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	synced, err := resources.Synced(wanted)
+	if err != nil {
+		logger.Error(err, "Syncing the other resources")
+	}
+	session, err := newSession(ctx, s.id, s.up, s.client, synced)
+	if err != nil {
+		return err
+	}
+	h := &heart{id: s.id, up: s.up, version: version.Get().Version, nodes: session.down.nodes,
+		discovery: discovery.ToServerVersionInterfaceWithContext(s.discovery)}
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		h.run(ctx, func(target *workloadv1alpha1.SyncTarget) {
+			if !reflect.DeepEqual(target.Spec.Resources, wanted) {
+				logger.Info("The sync target's resources have changed, starting anew")
+				end()
+			}
+		})
+	})
+	session.run()
+	end()
+	beating.Wait()
+	return nil
+}
+
+// targetBackoff spreads the attempts to reach the control plane at the start.
+var targetBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 8, Cap: 10 * time.Second}
+
+// syncTarget reads the SyncTarget and tries until it succeeds; false means that ctx has
+// ended.
+func (s *Syncer) syncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, bool) {
+	backoff := targetBackoff
+	for {
+		target, err := s.readSyncTarget(ctx)
+		if err == nil {
+			return target, true
+		}
+		delay := backoff.Step()
+		logger := klog.FromContext(ctx)
+		if apierrors.IsGone(err) || apierrors.IsNotFound(err) {
+			logger.Error(err, "The control plane does not know this sync target; check --sync-target-uid or remove this syncer. Nothing is deleted", "retryIn", delay)
+		} else {
+			logger.Error(err, "Cannot read the sync target, everything keeps running", "retryIn", delay)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-time.After(delay):
+		}
+	}
+}
+
+func (s *Syncer) readSyncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	client, err := s.up.syncTargets()
+	if err != nil {
+		return nil, err
+	}
+	obj, err := client.Get(ctx, s.id.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read sync target %q: %w", s.id.name, err)
+	}
+	return decodeSyncTarget(obj)
+}
