@@ -74,6 +74,7 @@ func New(ctx context.Context, o options.Completed) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.closeLater(cfg.registry.Close)
 	s.Loopback = cfg.loopback()
 	etcdClient, err := newEtcdClient(o)
 	if err != nil {

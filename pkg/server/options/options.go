@@ -10,10 +10,13 @@ import (
 	"strconv"
 	"strings"
 
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -62,6 +65,10 @@ func New() *Options {
 	}
 	upstream.Authentication.ServiceAccounts.ExtendExpiration = false
 	upstream.Features.EnableProfiling = true
+	// Servers of this product do not forward requests to peers of another version.
+	if err := utilfeature.DefaultMutableFeatureGate.Set(string(genericfeatures.UnknownVersionInteroperabilityProxy) + "=false"); err != nil {
+		klog.Background().Error(err, "Cannot switch off an upstream feature", "feature", genericfeatures.UnknownVersionInteroperabilityProxy)
+	}
 	return &Options{
 		RootDirectory: ".kcp",
 		LoginClientID: "kcp",

@@ -49,6 +49,7 @@ type Registry struct {
 	mu       sync.Mutex
 	stores   map[schema.GroupResource]*clusterStorage
 	prefixes map[string]bool
+	destroy  []func()
 }
 
 // NewRegistry returns an empty registry.
@@ -114,8 +115,7 @@ func (r *Registry) decorate(
 	s := &clusterStorage{prefix: resourcePrefix, newFunc: newFunc, newListFunc: newListFunc}
 	if r.uncached[config.GroupResource] {
 		s.Interface = raw
-		r.remember(config, resourcePrefix, s)
-		return s, destroy, nil
+		return s, r.remember(config, resourcePrefix, s, destroy), nil
 	}
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             noWatchList{raw},
@@ -136,22 +136,34 @@ func (r *Registry) decorate(
 	}
 	delegator := cacher.NewCacheDelegator(c, raw)
 	s.Interface, s.cached = delegator, true
-	r.remember(config, resourcePrefix, s)
-	var once sync.Once
-	return s, func() {
-		once.Do(func() {
-			delegator.Stop()
-			c.Stop()
-			destroy()
-		})
-	}, nil
+	return s, r.remember(config, resourcePrefix, s, func() {
+		delegator.Stop()
+		c.Stop()
+		destroy()
+	}), nil
 }
 
-func (r *Registry) remember(config *storagebackend.ConfigForResource, resourcePrefix string, s *clusterStorage) {
+// remember keeps a store and returns a function that destroys it once.
+func (r *Registry) remember(config *storagebackend.ConfigForResource, resourcePrefix string, s *clusterStorage, destroy func()) factory.DestroyFunc {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stores[config.GroupResource] = s
 	r.prefixes[path.Join("/", config.Prefix, resourcePrefix)] = true
+	once := sync.OnceFunc(destroy)
+	r.destroy = append(r.destroy, once)
+	return once
+}
+
+// Close ends all caches and their connections to etcd. Upstream does so for the stores of
+// native kinds when its server stops, but not for custom resources.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	destroy := r.destroy
+	r.destroy = nil
+	r.mu.Unlock()
+	for _, f := range destroy {
+		f()
+	}
 }
 
 // noWatchList keeps the cacher's reflector from using WatchList: it would gather objects
