@@ -1,0 +1,76 @@
+# Everything goes through make: the same flags everywhere, so that one build cache serves
+# the binaries, the tests and the testbed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := $(CURDIR)/bin
+KUBERNETES_VERSION := v1.37.2
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
+LDFLAGS := -X github.com/13eedeaf/kcp/pkg/version.version=$(VERSION)
+KUBE_LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)
+export PATH := $(BIN):$(PATH)
+# VCS stamps would differ from build to build and say nothing that VERSION does not.
+export GOFLAGS := -buildvcs=false
+
+.PHONY: help
+help: ## Show this help
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: packages
+packages: ## Install the Debian packages that the testbed needs (root)
+	@hack/install-packages.sh
+
+.PHONY: build
+build: ## Build kcp, syncer and kubectl-kcp into bin/
+	@mkdir -p $(BIN)
+	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kcp ./cmd/syncer ./cmd/kubectl-kcp
+
+.PHONY: kubectl
+kubectl: ## Build kubectl into bin/
+	@mkdir -p $(BIN)
+	go build -ldflags '$(KUBE_LDFLAGS)' -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl
+
+.PHONY: testbed
+testbed: kubectl ## Build the testbed: physical clusters, demo application, pinger
+	go build -ldflags '$(KUBE_LDFLAGS)' -o $(BIN)/ ./test/physical/cmd/physical ./test/physical/cmd/pinger
+	CGO_ENABLED=0 go build -o $(BIN)/ ./test/physical/cmd/demoapp
+
+$(BIN)/controller-gen: hack/tools/go.mod hack/tools/go.sum
+	cd hack/tools && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(BIN)/golangci-lint: hack/lint/go.mod hack/lint/go.sum
+	cd hack/lint && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: generate
+generate: $(BIN)/controller-gen ## Generate deepcopy functions and CRD YAML
+	$(BIN)/controller-gen object crd:crdVersions=v1 paths=./pkg/apis/... output:crd:artifacts:config=pkg/apis/crds
+
+.PHONY: verify
+verify: generate ## Fail when generated code, formatting or go.mod are not up to date
+	go mod tidy -diff
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@git diff --exit-code -- pkg/apis || { echo "generated code is out of date: commit what make generate changed"; exit 1; }
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Run the linters
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: test
+test: packages build testbed test-unit test-integration test-e2e ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the tests of single packages
+	go test ./cmd/... ./pkg/... ./test/physical/... ./test/framework/...
+
+.PHONY: test-integration
+test-integration: ## Run the in-process server tests
+	go test -timeout 20m ./test/integration/...
+
+.PHONY: test-e2e
+test-e2e: packages build testbed ## Run the end-to-end tests on real clusters (root)
+	KCP_BIN=$(BIN) go test -v -timeout 40m ./test/e2e/...
+
+.PHONY: demo
+demo: packages build testbed ## Run the cordon and drain story on real clusters (root)
+	KCP_BIN=$(BIN) contrib/demo/cordon-drain/run.sh
