@@ -139,6 +139,9 @@ func (p *Plugin) admitCreate(ctx context.Context, a admission.Attributes, ws *un
 	if finalizers := ws.GetFinalizers(); !slices.Contains(finalizers, tenancyv1alpha1.WorkspaceFinalizer) {
 		ws.SetFinalizers(append(finalizers, tenancyv1alpha1.WorkspaceFinalizer))
 	}
+	if ws.Object["spec"] == nil { // absent, or null
+		ws.Object["spec"] = map[string]any{}
+	}
 	for _, field := range []struct {
 		value any
 		path  []string
@@ -166,6 +169,9 @@ var immutable = [][]string{
 // keep restores what an update leaves out, so that a manifest without server-set fields
 // can be applied again.
 func keep(ws, old *unstructured.Unstructured) error {
+	if ws.Object["spec"] == nil { // absent, or null
+		delete(ws.Object, "spec")
+	}
 	for _, field := range immutable {
 		if _, ok, _ := unstructured.NestedFieldNoCopy(ws.Object, field...); ok {
 			continue
