@@ -65,7 +65,7 @@ type Config struct {
 	// ServiceAccounts validates their tokens.
 	ServiceAccounts *ServiceAccounts
 	// File is an AuthenticationConfiguration (apiserver.config.k8s.io), watched for
-	// changes.
+	// changes. A token that was found good stays so for up to 10 s, as upstream.
 	File string
 	// Embedded is the provider that this process serves.
 	Embedded *EmbeddedIssuer

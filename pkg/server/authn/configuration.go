@@ -22,13 +22,13 @@ func parseConfiguration(data []byte) (*apiserver.AuthenticationConfiguration, er
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
-	obj, err := runtime.Decode(decoder, data)
+	obj, gvk, err := decoder.Decode(data, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	config, ok := obj.(*apiserver.AuthenticationConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("want an AuthenticationConfiguration, got a %s", obj.GetObjectKind().GroupVersionKind().Kind)
+		return nil, fmt.Errorf("want an AuthenticationConfiguration, got %q", gvk.Kind)
 	}
 	return config, nil
 }
