@@ -115,7 +115,7 @@ func Judge(placement *schedulingv1alpha1.Placement, locations []*Location, names
 			seen[t.Key] = true
 			out.Candidates = append(out.Candidates, Candidate{
 				Target: t, Location: l.Name, LocationPath: l.Path,
-				Verdict: verdict(t, now), Namespaces: namespaces(t.Key),
+				Verdict: VerdictOn(t, now), Namespaces: namespaces(t.Key),
 			})
 			if t.EvictAfter.After(now) {
 				out.Next = earlier(out.Next, t.EvictAfter)
@@ -125,7 +125,8 @@ func Judge(placement *schedulingv1alpha1.Placement, locations []*Location, names
 	return out
 }
 
-func verdict(t *Target, now time.Time) Verdict {
+// VerdictOn says whether a target could take a new namespace now.
+func VerdictOn(t *Target, now time.Time) Verdict {
 	switch {
 	case t.Deleting:
 		return Deleting

@@ -48,6 +48,9 @@ type Fleet struct {
 	locations map[logicalcluster.Key]*scheduling.Location
 	// assigned has the namespaces of each target.
 	assigned map[string]map[logicalcluster.Key]bool
+	// assumed has namespaces that were given to a target a moment ago, whose Assignments
+	// the informer may not have seen yet; it only counts for decisions.
+	assumed map[string]map[logicalcluster.Key]time.Time
 
 	onTarget    []func(key string)
 	onLocations []func()
@@ -59,7 +62,12 @@ func NewFleet(deps FleetDeps) *Fleet {
 	if deps.MayUse == nil {
 		deps.MayUse = func(*schedulingv1alpha1.Location, logicalcluster.Name) bool { return true }
 	}
-	f := &Fleet{deps: deps, since: deps.Clock.Now(), assigned: map[string]map[logicalcluster.Key]bool{}}
+	f := &Fleet{
+		deps:     deps,
+		since:    deps.Clock.Now(),
+		assigned: map[string]map[logicalcluster.Key]bool{},
+		assumed:  map[string]map[logicalcluster.Key]time.Time{},
+	}
 	f.targets.byKey = map[string]targetEntry{}
 	f.reset()
 	deps.Assignments.AddHandler(f.assignmentChanged)
@@ -143,14 +151,18 @@ func (f *Fleet) locationChanged(e informer.Event[*schedulingv1alpha1.Location]) 
 }
 
 func (f *Fleet) assignmentChanged(e informer.Event[*schedulingv1alpha1.Assignment]) {
-	namespace := NamespaceKey(e.Key.Cluster, e.Key.Namespace)
+	target, namespace := e.Key.Name, NamespaceKey(e.Key.Cluster, e.Key.Namespace)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.assumed[target], namespace)
 	if e.Deleted {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.assigned[e.Key.Name], namespace)
+		delete(f.assigned[target], namespace)
 		return
 	}
-	f.Assume(e.Key.Name, namespace)
+	if f.assigned[target] == nil {
+		f.assigned[target] = map[logicalcluster.Key]bool{}
+	}
+	f.assigned[target][namespace] = true
 }
 
 // NamespaceKey returns the key by which a namespace is known to the controllers of
@@ -159,22 +171,34 @@ func NamespaceKey(cluster logicalcluster.Name, namespace string) logicalcluster.
 	return logicalcluster.Key{Cluster: cluster, Name: namespace}
 }
 
+// assumption is how long a namespace counts as assigned on the word of Assume.
+const assumption = 10 * time.Second
+
 // Assume counts a namespace as assigned before the informer has seen its Assignment, so
 // that decisions which follow at once spread.
 func (f *Fleet) Assume(target string, namespace logicalcluster.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.assigned[target] == nil {
-		f.assigned[target] = map[logicalcluster.Key]bool{}
+	if f.assigned[target][namespace] {
+		return
 	}
-	f.assigned[target][namespace] = true
+	if f.assumed[target] == nil {
+		f.assumed[target] = map[logicalcluster.Key]time.Time{}
+	}
+	f.assumed[target][namespace] = f.deps.Clock.Now().Add(assumption)
 }
 
-// Namespaces counts the namespaces that a target has.
+// Namespaces counts the namespaces that a target has, or was given a moment ago.
 func (f *Fleet) Namespaces(target string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.assigned[target])
+	now := f.deps.Clock.Now()
+	for namespace, until := range f.assumed[target] {
+		if now.After(until) {
+			delete(f.assumed[target], namespace)
+		}
+	}
+	return len(f.assigned[target]) + len(f.assumed[target])
 }
 
 // AssignedTo returns the namespaces that a target has.

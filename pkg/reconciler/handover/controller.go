@@ -1,0 +1,213 @@
+package handover
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/informer"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/reconciler"
+	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
+	"github.com/13eedeaf/kcp/pkg/reconciler/placement"
+)
+
+// debounce is how long a namespace waits for further events before it is planned, so
+// that a burst of reports costs one plan.
+const debounce = 50 * time.Millisecond
+
+// Deps is what the controller works with.
+type Deps struct {
+	Clients   *clients.Clients
+	Informers *informers.Set
+	Fleet     *placement.Fleet
+	Clock     clock.WithTicker
+}
+
+// Controller plans and carries out handovers, one namespace at a time.
+type Controller struct {
+	clients *clients.Clients
+	fleet   *placement.Fleet
+	clock   clock.WithTicker
+	loop    *reconciler.Controller[logicalcluster.Key]
+
+	assignments    *informer.Informer[*schedulingv1alpha1.Assignment]
+	placements     *informer.Informer[*schedulingv1alpha1.Placement]
+	reports        *informer.Informer[*workloadv1alpha1.SyncReport]
+	gateways       *informer.Informer[*networkingv1alpha1.GatewayInstance]
+	gatewayReports *informer.Informer[*networkingv1alpha1.GatewayReport]
+	namespaces     *informer.Informer[*corev1.Namespace]
+	objects        map[schema.GroupVersionResource]*objects
+	synced         []func(context.Context) bool
+
+	// unsettled has the namespaces that a change of any target, Location or gateway may
+	// help. It is derived: each plan says whether its namespace belongs here.
+	mu        sync.Mutex
+	unsettled map[logicalcluster.Key]bool
+}
+
+// New returns the controller; Run starts it. Call it before the informers start.
+func New(deps Deps) *Controller {
+	c := &Controller{
+		clients:        deps.Clients,
+		fleet:          deps.Fleet,
+		clock:          deps.Clock,
+		assignments:    deps.Informers.Assignments(),
+		placements:     deps.Informers.Placements(),
+		reports:        deps.Informers.SyncReports(),
+		gateways:       deps.Informers.GatewayInstances(),
+		gatewayReports: deps.Informers.GatewayReports(),
+		namespaces:     deps.Informers.Namespaces(),
+		objects:        map[schema.GroupVersionResource]*objects{},
+		unsettled:      map[logicalcluster.Key]bool{},
+	}
+	c.loop = reconciler.New[logicalcluster.Key]("handover", c, reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock))
+	for _, gvr := range slices.Concat(placing, mirrored) {
+		c.objects[gvr] = deps.Informers.Unstructured(gvr)
+	}
+	c.synced = append(c.synced,
+		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, deps.Informers.Locations().WaitForSync,
+		c.assignments.WaitForSync, c.placements.WaitForSync, c.reports.WaitForSync,
+		c.gateways.WaitForSync, c.gatewayReports.WaitForSync, c.namespaces.WaitForSync,
+	)
+	for _, i := range c.objects {
+		c.synced = append(c.synced, i.WaitForSync)
+	}
+	c.watch()
+	return c
+}
+
+// Run works until ctx ends. Nothing is decided before every informer holds the server's
+// whole state.
+func (c *Controller) Run(ctx context.Context) {
+	for _, wait := range c.synced {
+		if !wait(ctx) {
+			return
+		}
+	}
+	c.loop.Run(ctx)
+}
+
+// enqueue asks for the plan of a namespace.
+func (c *Controller) enqueue(cluster logicalcluster.Name, namespace string) {
+	c.loop.EnqueueAfter(placement.NamespaceKey(cluster, namespace), debounce)
+}
+
+func (c *Controller) enqueueAll(keys []logicalcluster.Key) {
+	for _, key := range keys {
+		c.loop.EnqueueAfter(key, debounce)
+	}
+}
+
+func (c *Controller) enqueueUnsettled() {
+	c.mu.Lock()
+	keys := make([]logicalcluster.Key, 0, len(c.unsettled))
+	for key := range c.unsettled {
+		keys = append(keys, key)
+	}
+	c.mu.Unlock()
+	c.enqueueAll(keys)
+}
+
+func (c *Controller) settle(key logicalcluster.Key, settled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if settled {
+		delete(c.unsettled, key)
+		return
+	}
+	c.unsettled[key] = true
+}
+
+// watch registers the handlers: each maps an event to the namespaces that it concerns,
+// and drops events that cannot change a plan.
+func (c *Controller) watch() {
+	for gvr, i := range c.objects {
+		i.AddHandler(func(e informer.Event[*unstructured.Unstructured]) { c.objectChanged(gvr, e) })
+	}
+	c.assignments.AddHandler(func(e informer.Event[*schedulingv1alpha1.Assignment]) {
+		if !e.Added && !e.Deleted && e.Old.Generation == e.New.Generation &&
+			e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) && reflect.DeepEqual(e.Old.Finalizers, e.New.Finalizers) {
+			return
+		}
+		c.enqueue(e.Key.Cluster, e.Key.Namespace)
+	})
+	c.reports.AddHandler(func(e informer.Event[*workloadv1alpha1.SyncReport]) {
+		c.enqueue(e.Key.Cluster, e.Key.Namespace)
+	})
+	c.gatewayReports.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayReport]) {
+		if !e.Added && !e.Deleted && reflect.DeepEqual(e.Old.Spec.Targets, e.New.Spec.Targets) {
+			return
+		}
+		c.enqueue(e.Key.Cluster, e.Key.Namespace)
+	})
+	c.gateways.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayInstance]) {
+		// A renewal in time changes nothing.
+		if e.Added || e.Deleted || e.New.Spec.RenewTime.After(LeaseExpiry(e.Old)) {
+			c.enqueueUnsettled()
+		}
+	})
+	c.placements.AddHandler(func(e informer.Event[*schedulingv1alpha1.Placement]) {
+		if !e.Added && !e.Deleted && equality.Semantic.DeepEqual(e.Old.Spec, e.New.Spec) && e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
+			return
+		}
+		for _, namespace := range c.namespaces.ListCluster(e.Key.Cluster) {
+			c.enqueue(e.Key.Cluster, namespace.Name)
+		}
+	})
+	c.namespaces.AddHandler(func(e informer.Event[*corev1.Namespace]) {
+		if !e.Added && !e.Deleted && reflect.DeepEqual(e.Old.Labels, e.New.Labels) && e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
+			return
+		}
+		c.enqueue(e.Key.Cluster, e.Key.Name)
+	})
+	c.fleet.OnTargetChange(func(target string) {
+		c.enqueueAll(c.fleet.AssignedTo(target))
+		c.enqueueUnsettled()
+	})
+	c.fleet.OnLocationChange(func() {
+		c.enqueueAll(c.fleet.Assigned())
+		c.enqueueUnsettled()
+	})
+}
+
+// objectChanged enqueues the namespace of an object that appeared, went or has a new
+// generation; of mirrored ones only where the target has no business there.
+func (c *Controller) objectChanged(gvr schema.GroupVersionResource, e informer.Event[*unstructured.Unstructured]) {
+	if target := mirroredFrom(e.Object()); target != "" {
+		if _, assigned := c.assignments.Get(e.Key.Cluster, e.Key.Namespace, target); !assigned && !e.Deleted {
+			c.enqueue(e.Key.Cluster, e.Key.Namespace)
+		}
+		return
+	}
+	if gvr == endpointSlices || !e.Added && !e.Deleted && e.Old.GetUID() == e.New.GetUID() &&
+		e.Old.GetGeneration() == e.New.GetGeneration() && (e.Old.GetDeletionTimestamp() == nil) == (e.New.GetDeletionTimestamp() == nil) {
+		return
+	}
+	c.enqueue(e.Key.Cluster, e.Key.Namespace)
+}
+
+// StageOf says how far the move of a namespace off a target is, by what stands in the
+// informers now.
+func (c *Controller) StageOf(ctx context.Context, namespace logicalcluster.Key, target string) Stage {
+	o, ok := c.observe(ctx, namespace)
+	if !ok {
+		return Stage{Stage: StagePending}
+	}
+	if stage, ok := Plan(o.state, o.decision, o.gates).Stages[target]; ok {
+		return stage
+	}
+	return Stage{Stage: StagePending}
+}

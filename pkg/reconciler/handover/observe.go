@@ -1,0 +1,173 @@
+package handover
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/informer"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/scheduling"
+	"github.com/13eedeaf/kcp/pkg/status"
+)
+
+// DefaultDrainDeadline is how long open connections may go on at the old side where the
+// Placement does not say.
+const DefaultDrainDeadline = 5 * time.Minute
+
+var (
+	pods           = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	claims         = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}
+	deployments    = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	statefulSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	daemonSets     = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+	jobs           = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+	cronJobs       = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "cronjobs"}
+	ingresses      = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
+	endpointSlices = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+)
+
+// placing lists the resources whose presence makes a namespace need a place.
+var placing = []schema.GroupVersionResource{
+	deployments, statefulSets, daemonSets, pods, services, ingresses, claims, jobs, cronJobs,
+}
+
+// mirrored lists the resources that syncers mirror up.
+var mirrored = []schema.GroupVersionResource{pods, endpointSlices}
+
+type objects = informer.Informer[*unstructured.Unstructured]
+
+// mirroredFrom returns the key of the target that mirrored obj up, "" for a tenant's own
+// object.
+func mirroredFrom(obj *unstructured.Unstructured) string {
+	return obj.GetLabels()[workloadv1alpha1.TargetLabelKey]
+}
+
+// own returns the tenant's own objects of a resource in a namespace.
+func (c *Controller) own(gvr schema.GroupVersionResource, key logicalcluster.Key) []*unstructured.Unstructured {
+	all := c.objects[gvr].ListNamespace(key.Cluster, key.Name)
+	out := all[:0]
+	for _, obj := range all {
+		if mirroredFrom(obj) == "" && !systemObject(gvr, obj) {
+			out = append(out, obj)
+		}
+	}
+	return out
+}
+
+// systemObject reports whether obj stands in every cluster and says nothing of a
+// tenant's wishes.
+func systemObject(gvr schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
+	return gvr == services && obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes"
+}
+
+// observed is what a namespace looks like, and what was decided for it.
+type observed struct {
+	state    *State
+	decision scheduling.Result
+	gates    map[string]Gate
+}
+
+// observe looks at a namespace; ok is false when it has no part in placement.
+func (c *Controller) observe(ctx context.Context, key logicalcluster.Key) (o observed, ok bool) {
+	namespace, exists := c.namespaces.Get(key.Cluster, "", key.Name)
+	assignments := c.assignments.ListNamespace(key.Cluster, key.Name)
+	if !exists || strings.HasPrefix(key.Name, "kube-") {
+		return observed{}, false
+	}
+	s := c.state(key, namespace, assignments)
+	stateful, empty := c.contents(key, s)
+	if len(assignments) == 0 && (empty || s.Deleting) {
+		return observed{}, false
+	}
+	gates := Gates(s)
+	decided := scheduling.PlacementFor(c.placements.ListCluster(key.Cluster), namespace.Labels)
+	if decided != nil {
+		s.Placement = decided.Name
+		if d := decided.Spec.DrainDeadline; d != nil {
+			s.DrainDeadline = d.Duration
+		}
+	}
+	in := scheduling.Input{
+		Cluster: key.Cluster, Namespace: key.Name,
+		Placement:  decided,
+		Locations:  c.fleet.EffectiveLocations(ctx, key.Cluster),
+		Target:     c.fleet.Target,
+		Namespaces: c.fleet.Namespaces,
+		Stateful:   stateful, Empty: empty,
+		ListeningSince: c.fleet.ListeningSince(),
+		Now:            s.Now,
+	}
+	for _, a := range assignments {
+		in.Current = append(in.Current, scheduling.Current{
+			Target:   a.Name,
+			Draining: a.Spec.State == schedulingv1alpha1.AssignmentDraining,
+			Deleting: a.DeletionTimestamp != nil,
+			Serving:  gates[a.Name].Serving,
+			Created:  a.CreationTimestamp.Time,
+			Location: a.Spec.Location,
+		})
+	}
+	return observed{state: s, decision: scheduling.Decide(in), gates: gates}, true
+}
+
+func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, assignments []*schedulingv1alpha1.Assignment) *State {
+	s := &State{
+		Deleting:       namespace.DeletionTimestamp != nil,
+		Assignments:    assignments,
+		HasIngress:     len(c.own(ingresses, key)) > 0,
+		Target:         c.fleet.Target,
+		DrainDeadline:  DefaultDrainDeadline,
+		ListeningSince: c.fleet.ListeningSince(),
+		Now:            c.clock.Now(),
+	}
+	if len(assignments) == 0 {
+		return s
+	}
+	s.Reports = c.reports.ListNamespace(key.Cluster, key.Name)
+	if s.HasIngress {
+		s.Gateways = c.gateways.List()
+		s.GatewayReports = c.gatewayReports.ListNamespace(key.Cluster, key.Name)
+	}
+	return s
+}
+
+// contents finds the workloads of a namespace, what state it would lose by moving, and
+// whether there is nothing in it that runs.
+func (c *Controller) contents(key logicalcluster.Key, s *State) (stateful string, empty bool) {
+	empty = true
+	for _, gvr := range placing {
+		for _, obj := range c.own(gvr, key) {
+			empty = false
+			if status.Gates(obj) && obj.GetDeletionTimestamp() == nil {
+				s.Workloads = append(s.Workloads, Workload{Resource: gvr.GroupResource(), Object: obj})
+			}
+			if stateful == "" && holdsState(gvr, obj) {
+				stateful = fmt.Sprintf("the content of %s %q would be lost", obj.GetKind(), obj.GetName())
+			}
+		}
+	}
+	return stateful, empty
+}
+
+// holdsState reports whether obj keeps data on volumes of its target.
+func holdsState(gvr schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
+	switch gvr {
+	case claims:
+		return true
+	case statefulSets:
+		templates, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "volumeClaimTemplates")
+		list, _ := templates.([]any)
+		return len(list) > 0
+	}
+	return false
+}
