@@ -104,6 +104,9 @@ type SyncTargetStatus struct {
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// Key is the opaque name under which tenants meet this target.
+	// +optional
+	Key string `json:"key,omitempty"`
 	// Namespaces counts the Assignments that name this target.
 	// +optional
 	Namespaces int32 `json:"namespaces"`
