@@ -2,8 +2,8 @@ package workspaces
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -16,8 +16,11 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 )
 
-// ErrNotFound is returned for a path or an id that names no workspace.
-var ErrNotFound = errors.New("workspace not found")
+// ErrNotFound is returned for a path or an id that names no workspace. It is an API
+// error of reason NotFound.
+var ErrNotFound error = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "workspace not found",
+}}
 
 const (
 	// maxDepth bounds every walk of the tree, and so the length of a path.

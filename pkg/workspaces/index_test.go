@@ -98,6 +98,9 @@ func TestResolve(t *testing.T) {
 			if got != tc.want || !errors.Is(err, tc.wantErr) {
 				t.Errorf("Resolve(%q) = %q, %v, want %q, %v", tc.path, got, err, tc.want, tc.wantErr)
 			}
+			if got := apierrors.IsNotFound(err); got != (tc.wantErr != nil) {
+				t.Errorf("IsNotFound = %t", got)
+			}
 		})
 	}
 }
