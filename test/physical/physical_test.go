@@ -52,6 +52,12 @@ func TestClusters(t *testing.T) {
 	}
 
 	checkService(t, east)
+	if out, err := f.Exec(t.Context(), "ip", "-4", "route", "show", "default"); err != nil || len(out) > 0 {
+		t.Errorf("got default route %q (error %v), want no way out of the network namespace", out, err)
+	}
+	if out, err := f.Exec(t.Context(), "ls", "/nowhere"); err == nil || !strings.Contains(err.Error(), "No such file") {
+		t.Errorf("got %q and error %v, want one that says what the command wrote", out, err)
+	}
 
 	// West must not notice what happens to east.
 	ping := startPinger(t, f, bin, westPods[0])
