@@ -55,7 +55,7 @@ func TestClusters(t *testing.T) {
 	if out, err := f.Exec(t.Context(), "ip", "-4", "route", "show", "default"); err != nil || len(out) > 0 {
 		t.Errorf("got default route %q (error %v), want no way out of the network namespace", out, err)
 	}
-	if out, err := f.Exec(t.Context(), "ls", "/nowhere"); err == nil || !strings.Contains(err.Error(), "No such file") {
+	if out, err := f.Exec(t.Context(), "sh", "-c", "echo oops >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "oops") {
 		t.Errorf("got %q and error %v, want one that says what the command wrote", out, err)
 	}
 
