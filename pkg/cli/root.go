@@ -14,6 +14,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/cli/console"
 	"github.com/13eedeaf/kcp/pkg/cli/kubeconfig"
 	"github.com/13eedeaf/kcp/pkg/cli/login"
+	"github.com/13eedeaf/kcp/pkg/cli/nearest"
 	"github.com/13eedeaf/kcp/pkg/cli/printer"
 	"github.com/13eedeaf/kcp/pkg/cli/problem"
 	"github.com/13eedeaf/kcp/pkg/cli/session"
@@ -95,8 +96,12 @@ func group(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	err := usageError(cmd, "unknown command %q for %q", args[0], cmd.CommandPath())
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return err.Hint("did you mean %q? %s %s --help", near[0], cmd.CommandPath(), near[0])
+	names := []string{}
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	if near := nearest.To(args[0], names); near != "" {
+		return err.Hint("did you mean %q? %s %s --help", near, cmd.CommandPath(), near)
 	}
 	return err
 }

@@ -4,9 +4,14 @@ package nearest
 import "strings"
 
 // To returns the candidate nearest to what was typed, or "" when none is near: at most
-// a third of the letters differ (one in short names), or one begins with the other.
+// a third of the letters differ (two in short names, one in very short ones), or one
+// begins with the other.
 func To(typed string, candidates []string) string {
-	best, bestDistance := "", max(1, len(typed)/3)+1
+	allowed := max(2, len(typed)/3)
+	if len(typed) < 4 {
+		allowed = 1
+	}
+	best, bestDistance := "", allowed+1
 	for _, c := range candidates {
 		d := distance(typed, c)
 		if len(typed) > 2 && (strings.HasPrefix(c, typed) || strings.HasPrefix(typed, c)) {
