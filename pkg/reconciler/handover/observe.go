@@ -7,8 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
@@ -135,6 +138,7 @@ func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, 
 	}
 	s.Reports = c.reports.ListNamespace(key.Cluster, key.Name)
 	if s.HasIngress {
+		s.HasEndpoints = c.hasEndpoints(key)
 		s.Gateways = c.gateways.List()
 		s.GatewayReports = c.gatewayReports.ListNamespace(key.Cluster, key.Name)
 	}
@@ -170,4 +174,48 @@ func holdsState(gvr schema.GroupVersionResource, obj *unstructured.Unstructured)
 		return len(list) > 0
 	}
 	return false
+}
+
+// hasEndpoints reports whether any target has an endpoint, ready or not, of a Service
+// that an Ingress of the namespace names.
+func (c *Controller) hasEndpoints(key logicalcluster.Key) bool {
+	named := map[string]bool{}
+	for _, ingress := range c.own(ingresses, key) {
+		for _, name := range backends(ingress) {
+			named[name] = true
+		}
+	}
+	for _, slice := range c.objects[endpointSlices].ListNamespace(key.Cluster, key.Name) {
+		endpoints, _, _ := unstructured.NestedFieldNoCopy(slice.Object, "endpoints")
+		list, _ := endpoints.([]any)
+		if len(list) > 0 && mirroredFrom(slice) != "" && named[slice.GetLabels()[discoveryv1.LabelServiceName]] {
+			return true
+		}
+	}
+	return false
+}
+
+// backends returns the names of the Services that an Ingress sends traffic to.
+func backends(ingress *unstructured.Unstructured) []string {
+	var spec networkingv1.IngressSpec
+	raw, _, _ := unstructured.NestedMap(ingress.Object, "spec")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &spec); err != nil {
+		return nil
+	}
+	var out []string
+	add := func(b *networkingv1.IngressBackend) {
+		if b != nil && b.Service != nil {
+			out = append(out, b.Service.Name)
+		}
+	}
+	add(spec.DefaultBackend)
+	for _, rule := range spec.Rules {
+		if rule.HTTP == nil {
+			continue
+		}
+		for i := range rule.HTTP.Paths {
+			add(&rule.HTTP.Paths[i].Backend)
+		}
+	}
+	return out
 }

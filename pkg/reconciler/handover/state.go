@@ -21,7 +21,10 @@ type State struct {
 	Workloads []Workload
 	Reports   []*workloadv1alpha1.SyncReport
 	// HasIngress is true when gateways have a say.
-	HasIngress     bool
+	HasIngress bool
+	// HasEndpoints is true when any target has mirrored up an endpoint of a Service that
+	// an Ingress names. Without one there is no traffic, and nothing to confirm.
+	HasEndpoints   bool
 	Gateways       []*networkingv1alpha1.GatewayInstance
 	GatewayReports []*networkingv1alpha1.GatewayReport
 	// Target finds an existing target, nil when its SyncTarget is gone.

@@ -155,7 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, key Key) (reconciler.Result,
 	objects := c.objects(key.GVR)
 	if !objects.HasSynced() {
 		// The first report of a resource starts its informer.
-		return reconciler.Result{RequeueAfter: 100 * time.Millisecond}, nil
+		return reconciler.Result{RequeueAfter: time.Second}, nil
 	}
 	obj, ok := objects.Get(key.Cluster, key.Namespace, key.Name)
 	if !ok {
