@@ -1,119 +1,241 @@
-package authn
+package handover
 
 import (
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
-	"strings"
+	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-
-	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/status"
 )
 
-// Keys of user.Info's Extra below this prefix are set by this package alone: what an
-// issuer maps there is dropped, impersonating them is refused.
-const reservedPrefix = "authentication.kcp.io/"
+// Gate says how far the copy of one Assignment is from doing its work.
+type Gate struct {
+	// Serving is true when it runs everything in full and the gateways confirm it.
+	Serving bool
+	// Stage and Message say what is waited for when it does not serve.
+	Stage   string
+	Message string
+	// Out is true when some workload has not one pod there that works, or no gateway
+	// reaches it; Idle when no workload has any.
+	Out, Idle bool
+	// Next is when the answer may change by itself, zero for never.
+	Next time.Time
+}
 
-const (
-	// ClusterKey holds the logical cluster of a service account.
-	ClusterKey = reservedPrefix + "cluster-name"
-	// IssuerKey holds the URL of the issuer that vouches for the user.
-	IssuerKey = reservedPrefix + "issuer"
-)
-
-// outsideWorkspaces are the values of a request's cluster when its URL names none: the
-// server's front handler says system, a request that never passed it has none.
-var outsideWorkspaces = []logicalcluster.Name{"", logicalcluster.System}
-
-// ClusterOf returns the logical cluster that a service account belongs to; false for
-// everyone else, and for a service account that is impersonated, which is only as good
-// as the cluster it is impersonated in.
-func ClusterOf(u user.Info) (logicalcluster.Name, bool) {
-	if !isServiceAccount(u) {
-		return "", false
+// Gates evaluates every Assignment of the state, by target.
+func Gates(s *State) map[string]Gate {
+	reports := map[string]map[objectKey]*workloadv1alpha1.SyncReport{}
+	for _, r := range s.Reports {
+		if reports[r.Spec.Target] == nil {
+			reports[r.Spec.Target] = map[objectKey]*workloadv1alpha1.SyncReport{}
+		}
+		reports[r.Spec.Target][reportKey(r)] = r
 	}
-	values := u.GetExtra()[ClusterKey]
-	if len(values) != 1 {
-		return "", false
+	out := make(map[string]Gate, len(s.Assignments))
+	for _, a := range s.Assignments {
+		out[a.Name] = s.gate(a, reports)
 	}
-	name := logicalcluster.Name(values[0])
-	return name, name.Valid()
+	return out
 }
 
-// IssuerOf returns the URL of the OpenID issuer that vouches for the user; false for
-// users who are known otherwise. The user's UID is the subject within that issuer.
-func IssuerOf(u user.Info) (string, bool) {
-	values := u.GetExtra()[IssuerKey]
-	if len(values) != 1 {
-		return "", false
+func (s *State) gate(a *schedulingv1alpha1.Assignment, reports map[string]map[objectKey]*workloadv1alpha1.SyncReport) Gate {
+	g := s.workloadGate(reports[a.Name])
+	if message := s.missing(a, reports); message != "" && g.Stage != StageApplying {
+		g.Serving, g.Stage, g.Message = false, StageApplying, message
 	}
-	return values[0], true
-}
-
-func isServiceAccount(u user.Info) bool {
-	return strings.HasPrefix(u.GetName(), serviceaccount.ServiceAccountUsernamePrefix)
-}
-
-func isServiceAccountGroup(name string) bool {
-	return name == serviceaccount.AllServiceAccountsGroup || strings.HasPrefix(name, serviceaccount.ServiceAccountGroupPrefix)
-}
-
-// clusterOf returns the cluster that the request speaks to, "" when none is known.
-func clusterOf(req *http.Request) logicalcluster.Name {
-	name, err := logicalcluster.FromContext(req.Context())
-	if err != nil {
-		return ""
+	if !s.HasIngress {
+		return g
 	}
-	return name
-}
-
-// withExtra returns a copy of u in which key has this value and no other reserved key is
-// set. Identities are shared by the token cache, so they are never changed in place.
-func withExtra(u user.Info, key, value string) user.Info {
-	extra := maps.Clone(u.GetExtra())
-	maps.DeleteFunc(extra, func(k string, _ []string) bool { return strings.HasPrefix(k, reservedPrefix) })
-	if extra == nil {
-		extra = map[string][]string{}
+	confirmed, message, healthy, next := s.confirmed(a)
+	g.Next = next
+	g.Out = g.Out || !healthy
+	if g.Serving && !confirmed {
+		g.Serving, g.Stage, g.Message = false, StageWaitingForGateway, message
 	}
-	extra[key] = []string{value}
-	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}
+	return g
 }
 
-// FilterImpersonation refuses requests that impersonate a reserved Extra key: whoever may
-// impersonate everything in a workspace of their own must not become a service account
-// of another. It goes before upstream's impersonation filter.
-func FilterImpersonation(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		for header := range req.Header {
-			if key, ok := impersonatedExtra(header); ok && strings.HasPrefix(key, reservedPrefix) {
-				err := apierrors.NewForbidden(schema.GroupResource{Group: authenticationv1.GroupName, Resource: "userextras"}, key,
-					fmt.Errorf("keys below %s are set by the server only", reservedPrefix))
-				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, req)
-				return
+// workloadGate asks whether every workload runs in full by the reports of one target.
+func (s *State) workloadGate(reports map[objectKey]*workloadv1alpha1.SyncReport) Gate {
+	g := Gate{Serving: true, Idle: true}
+	waiting := 0
+	for _, w := range s.Workloads {
+		h := status.HealthOf(w.Object, reports[objectKey{w.Resource.Group, w.Resource.Resource, w.Object.GetName()}])
+		g.Out = g.Out || h.Out()
+		g.Idle = g.Idle && h.Available == 0
+		if h.Healthy {
+			continue
+		}
+		g.Serving = false
+		waiting++
+		stage := StageWaitingForPods
+		if !h.Applied {
+			stage = StageApplying
+		}
+		// What is not applied comes first: pods may be waiting for it.
+		if g.Stage == "" || g.Stage == StageWaitingForPods && stage == StageApplying {
+			g.Stage, g.Message = stage, h.Message
+		}
+	}
+	if waiting > 1 {
+		g.Message += fmt.Sprintf(" (and %d more)", waiting-1)
+	}
+	return g
+}
+
+// missing names an object that another live copy has and this one has not: the
+// replacement must have all that it is to replace. It returns "" when there is none.
+func (s *State) missing(a *schedulingv1alpha1.Assignment, reports map[string]map[objectKey]*workloadv1alpha1.SyncReport) string {
+	own := reports[a.Name]
+	for _, other := range s.Assignments {
+		target := s.Target(other.Name)
+		if other.Name == a.Name || other.DeletionTimestamp != nil || target == nil || !target.Ready {
+			continue
+		}
+		// Of two copies the older one is the measure: the younger may have been given
+		// something that the older one cannot have.
+		if !other.CreationTimestamp.Before(&a.CreationTimestamp) {
+			continue
+		}
+		var first *workloadv1alpha1.SyncReport
+		for key, theirs := range reports[other.Name] {
+			if !theirs.Report.Synced {
+				continue
+			}
+			if mine := own[key]; mine != nil && mine.Report.Synced && mine.Spec.UID == theirs.Spec.UID {
+				continue
+			}
+			if first == nil || theirs.Spec.Resource+"/"+theirs.Spec.Name < first.Spec.Resource+"/"+first.Spec.Name {
+				first = theirs
 			}
 		}
-		next.ServeHTTP(w, req)
-	})
+		if first == nil {
+			continue
+		}
+		if mine := own[reportKey(first)]; mine != nil && !mine.Report.Synced {
+			return fmt.Sprintf("%s %q could not be applied: %s", first.Spec.Resource, first.Spec.Name, mine.Report.Message)
+		}
+		return fmt.Sprintf("%s %q has not been applied yet", first.Spec.Resource, first.Spec.Name)
+	}
+	return ""
 }
 
-// impersonatedExtra reads the key out of a header's name just as upstream's filter does.
-func impersonatedExtra(header string) (string, bool) {
-	prefix := strings.ToLower(authenticationv1.ImpersonateUserExtraHeaderPrefix)
-	encoded, ok := strings.CutPrefix(strings.ToLower(header), prefix)
-	if !ok {
-		return "", false
+// lease tells how a gateway counts.
+type lease int
+
+const (
+	leaseLive    lease = iota // it has a say
+	leaseInGrace              // it may still be sending traffic, and cannot be asked
+	leaseGone                 // it is given up
+)
+
+// LeaseExpiry is when a gateway stops counting as live.
+func LeaseExpiry(g *networkingv1alpha1.GatewayInstance) time.Time {
+	return g.Spec.RenewTime.Add(time.Duration(g.Spec.LeaseDurationSeconds) * time.Second)
+}
+
+// leaseOf says how a gateway counts, and when that changes by itself.
+func leaseOf(g *networkingv1alpha1.GatewayInstance, now time.Time) (lease, time.Time) {
+	expiry := LeaseExpiry(g)
+	switch {
+	case now.Before(expiry):
+		return leaseLive, expiry
+	case now.Before(expiry.Add(GatewayGrace)):
+		return leaseInGrace, expiry.Add(GatewayGrace)
+	default:
+		return leaseGone, time.Time{}
 	}
-	key, err := url.PathUnescape(encoded)
-	if err != nil {
-		return encoded, true
+}
+
+func (s *State) gatewayEntry(gateway, target string) (networkingv1alpha1.GatewayTargetReport, bool) {
+	for _, r := range s.GatewayReports {
+		if r.Name != gateway {
+			continue
+		}
+		for _, entry := range r.Spec.Targets {
+			if entry.Target == target {
+				return entry, true
+			}
+		}
 	}
-	return key, true
+	return networkingv1alpha1.GatewayTargetReport{}, false
+}
+
+// confirmed asks whether every live gateway sends traffic to the Assignment's target and
+// finds all backends healthy there. healthy is false when there are live gateways and
+// none of them finds any.
+func (s *State) confirmed(a *schedulingv1alpha1.Assignment) (ok bool, message string, healthy bool, next time.Time) {
+	ok = true
+	live := 0
+	wait := func(format string, args ...any) {
+		if ok {
+			ok, message = false, fmt.Sprintf(format, args...)
+		}
+	}
+	for _, g := range s.Gateways {
+		state, until := leaseOf(g, s.Now)
+		next = earlier(next, until)
+		switch state {
+		case leaseGone:
+			continue
+		case leaseInGrace:
+			wait("gateway %q has not renewed its lease; it is waited for until %s", g.Name, until.UTC().Format(time.RFC3339))
+			continue
+		case leaseLive:
+		}
+		live++
+		entry, found := s.gatewayEntry(g.Name, a.Name)
+		healthy = healthy || entry.HealthyBackends > 0 || !s.HasEndpoints
+		switch {
+		case !found || entry.AssignmentGeneration < a.Generation:
+			wait("gateway %q has not taken notice of the new place yet", g.Name)
+		case entry.Backends == 0 && s.HasEndpoints:
+			wait("gateway %q knows no backend of the namespace's Ingresses yet", g.Name)
+		case entry.HealthyBackends < entry.Backends:
+			wait("gateway %q reaches %d of %d backends", g.Name, entry.HealthyBackends, entry.Backends)
+		case !entry.Accepting:
+			wait("gateway %q sends nothing there yet", g.Name)
+		}
+	}
+	if live == 0 {
+		healthy = true
+		wait("no gateway is live to confirm that traffic arrives")
+	}
+	return ok, message, healthy, next
+}
+
+// traffic says what gateways still send to a draining Assignment's target.
+type traffic struct {
+	// stopped is true when every gateway that may count has confirmed to send nothing
+	// new there.
+	stopped  bool
+	message  string
+	inFlight int64
+	next     time.Time
+}
+
+func (s *State) trafficTo(a *schedulingv1alpha1.Assignment) traffic {
+	t := traffic{stopped: true}
+	if !s.HasIngress {
+		return t
+	}
+	for _, g := range s.Gateways {
+		state, until := leaseOf(g, s.Now)
+		t.next = earlier(t.next, until)
+		if state == leaseGone {
+			continue
+		}
+		entry, found := s.gatewayEntry(g.Name, a.Name)
+		t.inFlight += entry.InFlight
+		if state == leaseLive && found && entry.AssignmentGeneration >= a.Generation && !entry.Accepting {
+			continue
+		}
+		if t.stopped {
+			t.message = fmt.Sprintf("gateway %q has not confirmed that it sends nothing new there", g.Name)
+		}
+		t.stopped = false
+	}
+	return t
 }
