@@ -324,6 +324,21 @@ west: [Serving]
 east stage Draining
 next +9s`,
 		},
+		"a gateway in its grace may still be sending": {
+			newScene().ingress().on("east", draining).on("west").pods("east", 2).pods("west", 2).gateway("g", 9*time.Second, stopped("east", 2, 0), sends("west", 2)).gateway("h", -time.Second, stopped("east", 2, 0)).to("west", drained("east")),
+			`
+east: [Draining] waiting for the replacement: west at Location "default": gateway "h" has not renewed its lease; it is waited for until 2030-01-01T00:00:29Z
+west: [Syncing] gateway "h" has not renewed its lease; it is waited for until 2030-01-01T00:00:29Z
+east stage WaitingForGateway
+next +9s`,
+		},
+		"also where it is forced to nowhere": {
+			newScene().ingress().on("east", draining).pods("east", 2).gateway("h", -time.Second, stopped("east", 2, 0)).nowhere(scheduling.Move{Target: "east", Reason: "drained", Force: true}),
+			`
+east: [Draining] gateway "h" has not confirmed that it sends nothing new there
+east stage Draining
+next +29s`,
+		},
 		"still in flight": {
 			newScene().ingress().on("east", draining, deadline(5*time.Second)).on("west").pods("east", 2).pods("west", 2).gateway("g", 9*time.Second, stopped("east", 3, 1), sends("west", 2)).to("west", drained("east")),
 			`
