@@ -74,6 +74,9 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 	if err != nil {
 		return err
 	}
+	if !target.DeletionTimestamp.IsZero() {
+		return problem.New("sync target %q is being deleted", in.Name).Hint("see when it is gone: kubectl kcp workload list")
+	}
 	cluster := logicalcluster.From(target)
 	if cluster == "" {
 		return problem.New("the server did not say in which cluster sync target %q stands (annotation %q)", in.Name, logicalcluster.AnnotationKey).

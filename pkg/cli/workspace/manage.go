@@ -16,8 +16,12 @@ import (
 	"github.com/13eedeaf/kcp/pkg/cli/session"
 )
 
-// poll is how often a workspace's phase is read while waiting for it.
-const poll = 200 * time.Millisecond
+const (
+	// poll is how often a workspace's phase is read while waiting for it.
+	poll = 200 * time.Millisecond
+	// enterTimeout is how long a ready workspace may take until it can be entered.
+	enterTimeout = 5 * time.Second
+)
 
 // Create is the use case of "workspace create".
 type Create struct {
@@ -96,6 +100,12 @@ func (c *Create) Do(ctx context.Context, in CreateInput) error {
 	if err != nil || !in.Enter {
 		return err
 	}
+	// The server may take a moment to serve a fresh workspace under its path, and to
+	// know its creator's rights there; enter says what is wrong if that lasts.
+	_ = wait.PollUntilContextTimeout(ctx, poll, enterTimeout, true, func(ctx context.Context) (bool, error) {
+		err := c.Session.Access(ctx, path)
+		return !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err), nil
+	})
 	return c.Use.enter(ctx, path, false)
 }
 
@@ -105,15 +115,17 @@ func (c *Create) await(ctx context.Context, in CreateInput, ws *tenancyv1alpha1.
 	if err != nil {
 		return nil, err
 	}
+	shown := tenancyv1alpha1.WorkspacePhaseReady
 	err = wait.PollUntilContextTimeout(ctx, poll, in.Timeout, true, func(ctx context.Context) (bool, error) {
-		if ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseReady {
-			return true, nil
-		}
 		got, err := client.Get(ctx, in.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
 		ws = got
+		if phase := ws.Status.Phase; phase != shown && phase != "" {
+			c.Console.Note("Workspace %q is %s.", in.Name, phase)
+			shown = phase
+		}
 		return ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseReady, nil
 	})
 	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
