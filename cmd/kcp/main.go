@@ -7,6 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/13eedeaf/kcp/pkg/gateway"
+	"github.com/13eedeaf/kcp/pkg/idp"
 )
 
 func main() {
@@ -16,7 +19,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newStartCommand(), newVersionCommand())
+	root.AddCommand(newStartCommand(), gateway.NewCommand(), idp.NewCommand(), newVersionCommand())
 	if err := root.ExecuteContext(genericapiserver.SetupSignalContext()); err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
 		os.Exit(1)

@@ -15,6 +15,7 @@ import (
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -27,6 +28,7 @@ import (
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/server/storage"
 )
@@ -46,8 +48,12 @@ type deps struct {
 	resolver PathResolver
 	// admission is the chain of admission plugins.
 	admission admission.Interface
+	// authenticator says who sends a request.
+	authenticator authenticator.Request
 	// wrapHandler surrounds the handler that runs after authorization.
 	wrapHandler func(http.Handler) http.Handler
+	// public serves what needs no authentication; a path that it does not know goes on.
+	public *http.ServeMux
 }
 
 // newConfig builds the config from upstream's completed options.
@@ -94,16 +100,16 @@ func newConfig(opts controlplaneoptions.CompletedOptions) (*config, error) {
 func (c *config) complete(d deps) {
 	generic := c.controlPlane.Generic
 	generic.AdmissionControl = d.admission
+	generic.Authentication.Authenticator = d.authenticator
 	build := generic.BuildHandlerChainFunc
 	if build == nil {
 		build = genericapiserver.DefaultBuildHandlerChain
 	}
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
-		apiHandler = notFoundCluster(apiHandler, gc.Serializer)
-		if d.wrapHandler != nil {
-			apiHandler = d.wrapHandler(apiHandler)
-		}
-		return withCluster(build(apiHandler, gc), d.resolver, gc.Serializer)
+		handler := build(d.wrapHandler(notFoundCluster(apiHandler, gc.Serializer)), gc)
+		handler = authn.FilterImpersonation(handler, gc.Serializer)
+		handler = withCluster(handler, d.resolver, gc.Serializer)
+		return withPublic(handler, d.public)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
+	"github.com/13eedeaf/kcp/pkg/virtual"
 )
 
 // clustersPrefix starts every request to a workspace: /clusters/<path or id>/….
@@ -55,6 +56,17 @@ func withCluster(next http.Handler, resolver PathResolver, codecs runtime.Negoti
 			return
 		}
 		next.ServeHTTP(w, req.WithContext(logicalcluster.WithCluster(req.Context(), cluster)))
+	})
+}
+
+// withPublic serves what needs no authentication before everything else.
+func withPublic(next http.Handler, public *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if handler, pattern := public.Handler(req); pattern != "" {
+			handler.ServeHTTP(w, req)
+			return
+		}
+		next.ServeHTTP(w, req)
 	})
 }
 
@@ -105,11 +117,7 @@ func longRunning() request.LongRunningRequestCheck {
 		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 	)
 	return func(req *http.Request, info *request.RequestInfo) bool {
-		if strings.HasPrefix(req.URL.Path, authz.ServicesPrefix) {
-			watch := req.URL.Query().Get("watch")
-			return watch == "true" || watch == "1"
-		}
-		return native(req, info)
+		return virtual.LongRunning(req) || native(req, info)
 	}
 }
 

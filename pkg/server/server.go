@@ -9,13 +9,17 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
+	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/crds"
 	"github.com/13eedeaf/kcp/pkg/server/etcd"
 	"github.com/13eedeaf/kcp/pkg/server/native"
@@ -81,18 +85,24 @@ func New(ctx context.Context, o options.Completed) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closeLater(func() { _ = etcdClient.Close() })
-	s.parts, err = newParts(ctx, o, s.PKI, cfg, func(ctx context.Context, cluster logicalcluster.Name) error {
+	s.parts, err = newParts(o, cfg, func(ctx context.Context, cluster logicalcluster.Name) error {
 		return cfg.registry.DeleteCluster(ctx, etcdClient, cluster)
 	})
 	if err != nil {
 		return nil, err
 	}
+	if s.parts.authenticator, err = newAuthenticator(ctx, o, s.PKI, cfg, s.parts.provider); err != nil {
+		return nil, err
+	}
+	if cfg.controlPlane.ServiceAccountIssuer, err = authn.NewTokenGenerator(serviceAccountIssuer, s.PKI.ServiceAccountKey); err != nil {
+		return nil, err
+	}
 	cfg.complete(s.parts.deps())
-	return s, s.assemble(cfg)
+	return s, s.assemble(ctx, cfg)
 }
 
 // assemble makes upstream's server and installs all APIs on it.
-func (s *Server) assemble(cfg *config) error {
+func (s *Server) assemble(ctx context.Context, cfg *config) error {
 	completed := cfg.controlPlane.Complete()
 	cp, err := completed.New("kcp", genericapiserver.NewEmptyDelegate())
 	if err != nil {
@@ -107,6 +117,11 @@ func (s *Server) assemble(cfg *config) error {
 	if err != nil {
 		return err
 	}
+	for i, p := range generic {
+		if reviews, ok := p.(authenticationrest.RESTStorageProvider); ok {
+			generic[i] = authn.StorageProvider{RESTStorageProvider: reviews}
+		}
+	}
 	if err := cp.InstallAPIs(native.Providers(generic)...); err != nil {
 		return err
 	}
@@ -116,15 +131,19 @@ func (s *Server) assemble(cfg *config) error {
 		Admission:         g.AdmissionControl,
 		Authorizer:        g.Authorization.Authorizer,
 		RequestTimeout:    g.RequestTimeout,
-		MinRequestTimeout: minRequestTimeout(g),
+		MinRequestTimeout: time.Duration(g.MinRequestTimeout) * time.Second,
 		MaxRequestBody:    g.MaxRequestBodyBytes,
 		OpenAPIV3:         g.OpenAPIV3Config,
 	})
 	if err != nil {
 		return err
 	}
-	s.parts.mount(s.generic.Handler.NonGoRestfulMux, s.generic.Handler.Director)
+	s.parts.mount(ctx, s.generic.Handler.NonGoRestfulMux, s.generic.Handler.Director)
+	// The roles admin, edit and view are made of others; in a cluster of its own, the
+	// controller manager puts them together.
+	aggregation := clusterroleaggregation.NewClusterRoleAggregation(cp.VersionedInformers.Rbac().V1().ClusterRoles(), client.RbacV1())
 	return s.generic.AddPostStartHook("kcp-start", func(hook genericapiserver.PostStartHookContext) error {
+		go aggregation.Run(hook, 1)
 		cp.VersionedInformers.Start(hook.Done())
 		s.runCRDs(hook)
 		go s.runParts(hook)
