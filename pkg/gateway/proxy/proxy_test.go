@@ -240,6 +240,30 @@ func TestStatusCountsProbesOfThisRevision(t *testing.T) {
 	}
 }
 
+// TestOldProbesDoNotConfirm: what answered before a table came into force says nothing
+// of that table.
+func TestOldProbesDoNotConfirm(t *testing.T) {
+	a := newApp(t, "a")
+	g := newGateway(t, func(o *proxy.Options) { o.ProbeInterval = time.Hour })
+	early := 0
+	for range 200 {
+		g.serve(active("ta", a.address()), active("tb"))
+		s, _ := g.Status(shop)
+		if !s.Answered {
+			early++
+			if n := s.Targets[0].HealthyBackends; n != 0 {
+				t.Fatalf("healthy backends before any probe of this table: %d", n)
+			}
+		}
+		g.awaitProbes()
+		g.serve(active("ta", a.address()))
+		g.awaitProbes()
+	}
+	if early == 0 {
+		t.Error("never looked before the probes answered: the test shows nothing")
+	}
+}
+
 func TestEndpointRecovers(t *testing.T) {
 	a := newApp(t, "a")
 	g := newGateway(t)
