@@ -77,6 +77,7 @@ func TestCutInMidBurst(t *testing.T) {
 	w := newWorld(t)
 	east, west := w.register("east"), w.register("west")
 	uncut := w.stream(east.base + configMaps).sync()
+	w.busy = true
 
 	changes := make(chan struct{})
 	go func() {
@@ -111,6 +112,7 @@ func TestCutInMidBurst(t *testing.T) {
 		cut.body.Close()
 	}
 	<-changes
+	w.busy = false
 	uncut.until("the last change", func() bool { _, ok := uncut.held["c9|end/end"]; return ok })
 
 	want := map[string]string{}
@@ -155,7 +157,7 @@ func TestAssignmentWaitsForOlderObjects(t *testing.T) {
 	w.put("configmaps", obj("ConfigMap", "c1", "ns", "a"))
 	w.put("configmaps", obj("ConfigMap", "c1", "ns", "b"))
 	w.put("assignments", assignment("c1", "ns", east))
-	w.stream(east.base + assignmentz).sync() // the server knows of it now
+	w.settle() // the server knows of the assignment now
 
 	fresh := make(chan *client)
 	go func() { fresh <- w.stream(east.base + configMaps).sync() }()
@@ -176,17 +178,11 @@ func TestAssignmentWaitsForOlderObjects(t *testing.T) {
 // waitForLists returns when the resource was listed n times.
 func (w *world) waitForLists(resource string, n int) {
 	w.t.Helper()
-	for {
+	w.eventually(fmt.Sprintf("%d lists of %s", n, resource), func() bool {
 		w.mu.Lock()
-		got := w.lists[resource]
-		w.mu.Unlock()
-		if got >= n {
-			return
-		}
-		if err := w.t.Context().Err(); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+		defer w.mu.Unlock()
+		return w.lists[resource] >= n
+	})
 }
 
 // TestQuietResource has an Assignment newer than anything the resource's informer will
@@ -210,7 +206,7 @@ func TestDeletedBeforeAssignment(t *testing.T) {
 	w.hold("configmaps")
 	w.remove("configmaps", gone)
 	w.put("assignments", assignment("c1", "ns", east))
-	w.stream(east.base + assignmentz).sync()
+	w.settle()
 	w.waitForLists("configmaps", 3)
 	w.release("configmaps")
 	w.put("configmaps", obj("ConfigMap", "c1", "ns", "b"))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,13 +44,15 @@ type world struct {
 	// allow decides for the authorizer.
 	allow func(logicalcluster.Name, authorizer.Attributes) bool
 
-	mu        sync.Mutex
-	cond      *sync.Cond
-	done      bool
-	revision  int64
-	objects   map[string]map[logicalcluster.Key]*unstructured.Unstructured
-	log       map[string][]logged
-	held      map[string]bool
+	mu       sync.Mutex
+	cond     *sync.Cond
+	done     bool
+	revision int64
+	objects  map[string]map[logicalcluster.Key]*unstructured.Unstructured
+	log      map[string][]logged
+	held     map[string]bool
+	// busy keeps requests of the tests from waiting for the informers.
+	busy      bool
 	lists     map[string]int
 	requests  []recorded
 	informers map[schema.GroupVersionResource]*informer.Informer[*unstructured.Unstructured]
@@ -210,6 +213,43 @@ func (w *world) setHeld(resource string, held bool) {
 	w.cond.Broadcast()
 }
 
+// settle returns when the informers that are not held back have seen everything.
+func (w *world) settle() {
+	w.t.Helper()
+	if w.busy {
+		return
+	}
+	w.eventually("informers have caught up", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		behind := func(resource string, revision uint64) bool {
+			l := w.log[resource]
+			return !w.held[resource] && len(l) > 0 && uint64(l[len(l)-1].revision) > revision
+		}
+		for gvr, i := range w.informers {
+			if behind(gvr.Resource, i.Revision()) {
+				return false
+			}
+		}
+		return !behind("synctargets", w.targets.Revision())
+	})
+}
+
+// eventually polls until ok holds.
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			w.t.Fatalf("it never came to this: %s", what)
+		}
+	}
+}
+
 // put creates or replaces an object.
 func (w *world) put(resource string, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	w.mu.Lock()
@@ -353,6 +393,7 @@ func assignment(cluster logicalcluster.Name, namespace string, to target) *unstr
 
 func (w *world) do(method, path, contentType, body string, groups ...string) (int, map[string]any) {
 	w.t.Helper()
+	w.settle()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
@@ -387,6 +428,7 @@ type client struct {
 
 func (w *world) stream(path string, groups ...string) *client {
 	w.t.Helper()
+	w.settle()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.server.URL+path+start, nil)
 	if err != nil {
 		w.t.Fatal(err)

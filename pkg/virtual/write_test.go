@@ -201,7 +201,6 @@ func (w *world) decode(t *testing.T, body, path string) map[string]any {
 func TestSyncerReads(t *testing.T) {
 	w, east, west := writeWorld(t)
 	w.put("configmaps", obj("ConfigMap", "c1", "private", "a"))
-	w.stream(east.base + assignmentz).sync()
 	fill := strings.NewReplacer("EAST", east.key, "WEST", west.key, "-E", suffix(east), "-W", suffix(west)).Replace
 	for path, want := range map[string]int{
 		"/clusters/c1/api/v1/namespaces/ns/configmaps/a":                                200,
