@@ -33,7 +33,7 @@ func policy(id string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 						Rule: admissionregistrationv1.Rule{
 							APIGroups:   []string{"*"},
 							APIVersions: []string{"*"},
-							Resources:   []string{"*", "*/*"},
+							Resources:   []string{"*/*"},
 						},
 					},
 				}},
