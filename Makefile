@@ -33,8 +33,8 @@ kubectl: ## Build kubectl into bin/
 
 .PHONY: testbed
 testbed: kubectl ## Build the testbed: physical clusters, demo application, pinger
-	go build -ldflags '$(KUBE_LDFLAGS)' -o $(BIN)/ ./test/physical/cmd/physical ./test/physical/cmd/pinger
-	CGO_ENABLED=0 go build -o $(BIN)/ ./test/physical/cmd/demoapp
+	go build -ldflags '$(KUBE_LDFLAGS)' -o $(BIN)/ ./test/physical/cmd/physical
+	CGO_ENABLED=0 go build -o $(BIN)/ ./test/physical/cmd/demoapp ./test/physical/cmd/pause ./test/physical/cmd/pinger
 
 $(BIN)/controller-gen: hack/tools/go.mod hack/tools/go.sum
 	cd hack/tools && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
