@@ -175,7 +175,6 @@ func (h *hub) open(target string, assigned bool) *stream {
 	defer h.assignments.mu.RUnlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.serveReachedLocked(target)
 	s := newStream(target, assigned)
 	h.streams[s] = true
 	if h.byTarget[target] == nil {

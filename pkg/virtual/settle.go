@@ -75,20 +75,6 @@ func (h *hub) sendGroupLocked(s *stream, event watch.EventType, sp space) {
 	s.sendLocked(burst{event: event, objects: objects})
 }
 
-// serveReachedLocked serves what target waited for and what nobody has looked at since.
-func (h *hub) serveReachedLocked(target string) {
-	if len(h.pending) == 0 {
-		return
-	}
-	reached := h.informer.Revision()
-	for sp := range h.assignments.spaces[target] {
-		g := grant{target: target, space: sp}
-		if revision, pending := h.pending[g]; pending && revision <= reached {
-			h.serveLocked(g)
-		}
-	}
-}
-
 // settleLocked starts the worker if it is needed and does not run.
 func (h *hub) settleLocked() {
 	if _, _, ok := h.nextLocked(); ok && !h.settling {

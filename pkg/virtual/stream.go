@@ -120,14 +120,6 @@ func (s *stream) serve(ctx context.Context, res *resource, w http.ResponseWriter
 		return err
 	}
 	for {
-		// An end goes before what is queued: behind it something may be missing.
-		select {
-		case <-s.end:
-			return nil
-		case <-ctx.Done():
-			return nil
-		default:
-		}
 		select {
 		case <-s.end:
 			return nil
