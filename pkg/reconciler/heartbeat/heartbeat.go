@@ -105,6 +105,7 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 
 	now := c.deps.Clock.Now()
 	updated := st.DeepCopy()
+	updated.Status.Key = target
 	updated.Status.Namespaces = int32(len(namespaces))
 	next := setReady(updated, c.deps.Fleet.ListeningSince(), now)
 	next = earlier(next, setSchedulable(updated, now))
