@@ -28,6 +28,7 @@ import (
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	kcpadmission "github.com/13eedeaf/kcp/pkg/server/admission"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/server/storage"
@@ -107,7 +108,7 @@ func (c *config) complete(d deps) {
 	}
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
 		handler := build(d.wrapHandler(notFoundCluster(apiHandler, gc.Serializer)), gc)
-		handler = authn.FilterImpersonation(handler, gc.Serializer)
+		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler, gc.Serializer))
 		handler = withCluster(handler, d.resolver, gc.Serializer)
 		return withPublic(handler, d.public)
 	}

@@ -17,10 +17,10 @@
 //
 // # Two gates
 //
-// FilterSystemOwned stands in the handler chain after authentication and before
-// impersonation, so that nobody becomes the loopback identity by impersonating it. It
-// refuses by resource, and marks the loopback's requests. Plugin is the validating
-// admission plugin; it trusts marks only, never the user's name, and judges what is
-// really written, after patches are applied. The loopback's mark exists only behind
-// FilterSystemOwned: a chain without it refuses the server's own writes.
+// FilterSystemOwned stands in the handler chain, refuses by resource, and marks the
+// loopback's requests. WithOwnIdentity stands before impersonation, so that nobody
+// becomes the loopback by impersonating it. Plugin is the validating admission plugin; it
+// trusts marks only, never the user's name, and judges what is really written, after
+// patches are applied. A chain that lacks one of the two filters refuses the server's own
+// writes.
 package admission

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,9 +39,26 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 }()
 
+type ownIdentityKey struct{}
+
+// WithOwnIdentity notes which requests impersonate nobody. It stands before upstream's
+// impersonation filter, which removes the headers that tell.
+func WithOwnIdentity(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			// Any impersonation header begins like this.
+			if strings.HasPrefix(name, "Impersonate-") {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ownIdentityKey{}, true)))
+	})
+}
+
 // FilterSystemOwned refuses writes to system-owned resources, and marks requests of the
-// loopback identity as the server's. It stands behind authentication and RequestInfo
-// and before impersonation and authorization, and answers 403 with a Status.
+// loopback identity as the server's. It stands behind authentication and RequestInfo,
+// somewhere behind WithOwnIdentity, and answers 403 with a Status.
 func FilterSystemOwned(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -70,18 +88,13 @@ func refusal(gr schema.GroupResource, name, owner string) error {
 	return apierrors.NewForbidden(gr, name, fmt.Errorf("objects of this kind are written by %s only; users, admins included, can read them", owner))
 }
 
-// isLoopback reports whether the server itself sent r, speaking for itself.
+// isLoopback reports whether the server itself sent r, speaking for itself: not who
+// impersonates the server, and not the server on behalf of somebody else.
 func isLoopback(r *http.Request) bool {
 	u, ok := request.UserFrom(r.Context())
 	if !ok || u.GetName() != user.APIServerUser || !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return false
 	}
-	// Requests on behalf of somebody else are that user's. Any impersonation header
-	// begins like this one.
-	for name := range r.Header {
-		if strings.HasPrefix(name, "Impersonate-") {
-			return false
-		}
-	}
-	return true
+	own, _ := r.Context().Value(ownIdentityKey{}).(bool)
+	return own
 }
