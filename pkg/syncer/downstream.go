@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -42,6 +43,8 @@ type downstream struct {
 
 // tenant holds the caches of one namespace.
 type tenant struct {
+	// uid is the namespace's, so that one made anew gets access and caches anew.
+	uid    types.UID
 	caches map[resources.Resource]cache.SharedIndexInformer
 	stop   context.CancelFunc
 }
@@ -177,7 +180,7 @@ func (d *downstream) ready(namespace string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, ok := d.tenants[namespace]
-	if !ok {
+	if !ok || t.uid != ns.GetUID() {
 		return false
 	}
 	for _, c := range t.caches {
@@ -189,23 +192,24 @@ func (d *downstream) ready(namespace string) bool {
 }
 
 // has reports whether the caches of namespace were started.
-func (d *downstream) has(namespace string) bool {
+func (d *downstream) has(namespace *unstructured.Unstructured) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.tenants[namespace]
-	return ok
+	t, ok := d.tenants[namespace.GetName()]
+	return ok && t.uid == namespace.GetUID()
 }
 
 // start starts the caches of one namespace. They run until stop, or until ctx ends;
-// synced is called when all are whole.
-func (d *downstream) start(ctx context.Context, namespace string, confidential []resources.Resource, handler func(resources.Resource) cache.ResourceEventHandler, synced func()) error {
+// synced is called when all are whole. Those of an earlier namespace of the name end.
+func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, confidential []resources.Resource, handler func(resources.Resource) cache.ResourceEventHandler, synced func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.tenants[namespace]; ok {
-		return nil
+	namespace := ns.GetName()
+	if earlier, ok := d.tenants[namespace]; ok {
+		earlier.stop()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	t := &tenant{caches: map[resources.Resource]cache.SharedIndexInformer{}, stop: cancel}
+	t := &tenant{uid: ns.GetUID(), caches: map[resources.Resource]cache.SharedIndexInformer{}, stop: cancel}
 	var waits []cache.InformerSynced
 	for _, r := range confidential {
 		c, err := d.cache(r.GroupVersionResource, namespace, d.selector, strip)

@@ -66,7 +66,7 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 		return reconciler.Result{}, fmt.Errorf("downstream namespace %q is not the copy of %s: its annotation %s says %q",
 			name, key, names.SourceAnnotation, ns.GetAnnotations()[names.SourceAnnotation])
 	}
-	if s.down.has(name) {
+	if s.down.has(ns) {
 		return reconciler.Result{}, nil
 	}
 	confidential := slices.DeleteFunc(slices.Clone(s.synced), func(r resources.Resource) bool { return !r.Confidential })
@@ -80,7 +80,7 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 		}
 	}
 	// The caches outlive this pass and its deadline.
-	err := s.down.start(s.ctx, name, confidential,
+	err := s.down.start(s.ctx, ns, confidential,
 		func(r resources.Resource) cache.ResourceEventHandler { return s.copyHandler(r) },
 		func() { s.enqueueNamespace(key) })
 	return reconciler.Result{}, err

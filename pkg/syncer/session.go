@@ -136,7 +136,13 @@ func (s *session) addUpstream() error {
 
 func (s *session) handleUpstream() {
 	type event = informer.Event[*unstructured.Unstructured]
-	s.assignments.AddHandler(func(e event) { s.namespaceQueue.Enqueue(namespaceOf(e.Key)) })
+	s.assignments.AddHandler(func(e event) {
+		s.namespaceQueue.Enqueue(namespaceOf(e.Key))
+		if e.Added {
+			// Objects that came before it were left alone.
+			s.enqueueNamespace(namespaceOf(e.Key))
+		}
+	})
 	s.reports.AddHandler(func(e event) {
 		if key, ok := s.reported(e.Object()); ok {
 			s.objectQueue.Enqueue(key)
@@ -273,6 +279,14 @@ func (s *session) run() {
 	logger := klog.FromContext(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	for _, c := range s.down.caches() {
+		wg.Go(func() { c.RunWithContext(ctx) })
+	}
+	// Streams that begin after this one show all that belongs to its assignments.
+	wg.Go(func() { s.assignments.Run(ctx) })
+	if !s.assignments.WaitForSync(ctx) {
+		return
+	}
 	for r, i := range s.sources {
 		wg.Go(func() { i.Run(ctx) })
 		wg.Go(func() {
@@ -281,15 +295,12 @@ func (s *session) run() {
 			}
 		})
 	}
-	others := []*sourceInformer{s.assignments, s.reports, s.mirrors[resources.EndpointSlices]}
+	others := []*sourceInformer{s.reports, s.mirrors[resources.EndpointSlices]}
 	if _, ok := s.sources[resources.Pods]; !ok {
 		others = append(others, s.mirrors[resources.Pods])
 	}
 	for _, i := range others {
 		wg.Go(func() { i.Run(ctx) })
-	}
-	for _, c := range s.down.caches() {
-		wg.Go(func() { c.RunWithContext(ctx) })
 	}
 	for r, c := range s.down.copies {
 		wg.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
@@ -82,7 +83,17 @@ func (w *world) setReady(pod corev1.Pod, number int, ready bool) {
 	if ready {
 		condition.Status = corev1.ConditionTrue
 	}
-	current, err := w.kube.CoreV1().Pods(w.namespace).Get(w.t.Context(), pod.Name, metav1.GetOptions{})
+	client := w.kube.CoreV1().Pods(w.namespace)
+	// Endpoints are made of pods on nodes only.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + w.id.targetKey}}
+	if _, err := w.kube.CoreV1().Nodes().Create(w.t.Context(), node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		w.t.Fatal(err)
+	}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node.Name}}
+	if err := client.Bind(w.t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		w.t.Fatal(err)
+	}
+	current, err := client.Get(w.t.Context(), pod.Name, metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -92,7 +103,7 @@ func (w *world) setReady(pod corev1.Pod, number int, ready bool) {
 	current.Status.HostIP = "10.9.9.9"
 	current.Status.HostIPs = []corev1.HostIP{{IP: current.Status.HostIP}}
 	current.Status.Conditions = []corev1.PodCondition{condition}
-	if _, err := w.kube.CoreV1().Pods(w.namespace).UpdateStatus(w.t.Context(), current, metav1.UpdateOptions{}); err != nil {
+	if _, err := client.UpdateStatus(w.t.Context(), current, metav1.UpdateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -162,7 +173,7 @@ func TestReportsAndMirrors(t *testing.T) {
 		}
 		return observed == int64(2) && replicas == int64(3)
 	})
-	if err := w.kube.CoreV1().Pods(w.namespace).Delete(t.Context(), all[0].Name, metav1.DeleteOptions{}); err != nil {
+	if err := w.kube.CoreV1().Pods(w.namespace).Delete(t.Context(), all[0].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("the mirror goes with its pod", func() bool { return w.upstream("pods", mirror) == nil })
