@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -143,11 +144,16 @@ func (r *running) end() {
 // get returns the status and body of a GET at the demo host.
 func (r *running) get(path string) (int, string) {
 	r.t.Helper()
+	return r.getHost(demoHost, path)
+}
+
+func (r *running) getHost(host, path string) (int, string) {
+	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.Addr().String()+path, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.Host = demoHost
+	req.Host = host
 	return do(r.t, req)
 }
 
@@ -340,6 +346,9 @@ func TestInFlightIsNoNewsWhileActive(t *testing.T) {
 func TestServerAway(t *testing.T) {
 	f, east, west := newFakeServer(t), newBackend(t, "east"), newBackend(t, "west")
 	deploy(t, f, east)
+	other := makeIngress()
+	other.Namespace, other.Spec.Rules[0].Host = "other", "other.example.com"
+	f.put("ingresses", other)
 	dir := t.TempDir()
 	keep := func(o *Options) { o.StateDir = dir }
 	g := start(t, f, keep)
@@ -352,20 +361,26 @@ func TestServerAway(t *testing.T) {
 	g.end()
 
 	again := start(t, f, keep)
-	// At once: no waiting for anybody.
+	if code, _ := again.getHost("other.example.com", "/hello"); code != http.StatusServiceUnavailable {
+		t.Errorf("a host without endpoints in the table on disk: %d, want 503", code)
+	}
 	eventually(t, "readiness", func() bool { code, _ := again.adminGet("/readyz"); return code == http.StatusOK })
 	for range 20 {
 		if code, body := again.get("/hello"); code != http.StatusOK || body != "east" {
 			t.Fatalf("with the table on disk: %d %q", code, body)
 		}
 	}
-	// The application moved meanwhile.
+	// The application moved meanwhile, and the other Ingress went.
+	f.remove("ingresses", other)
 	f.put("assignments", makeAssignment("twest", schedulingv1alpha1.AssignmentActive, 1))
 	f.put("endpointslices", makeSlice(t, "twest", west))
 	f.remove("assignments", makeAssignment("teast", schedulingv1alpha1.AssignmentActive, 1))
 	f.remove("endpointslices", makeSlice(t, "teast", east))
 	f.back("*")
 	again.hello("west")
+	if code, _ := again.getHost("other.example.com", "/hello"); code != http.StatusNotFound {
+		t.Errorf("the host of an Ingress that went while the server was away: %d, want 404", code)
+	}
 	after := awaitReport(t, f, networkingv1alpha1.GatewayTargetReport{Target: "twest", AssignmentGeneration: 1, Accepting: true, Endpoints: 1, Backends: 1, HealthyBackends: 1})
 	if after.TableRevision <= before.TableRevision {
 		t.Errorf("revision %d after the restart, %d before", after.TableRevision, before.TableRevision)
@@ -515,10 +530,19 @@ func TestShutdown(t *testing.T) {
 				return err != nil
 			})
 			if tc.release {
-				select {
-				case err := <-g.done:
-					t.Fatalf("Run ended with a stream open: %v", err)
-				default:
+				// The head of the answer is still to be read, the rest is echo.
+				reader := bufio.NewReader(conn)
+				if _, err := http.ReadResponse(reader, nil); err != nil {
+					t.Fatal(err)
+				}
+				for range 100 {
+					if _, err := io.WriteString(conn, "x"); err != nil {
+						t.Fatalf("the stream was cut: %v", err)
+					}
+					if _, err := reader.ReadByte(); err != nil {
+						t.Fatalf("the stream was cut: %v", err)
+					}
+					time.Sleep(time.Millisecond) // the time in which it would be cut
 				}
 				if err := conn.Close(); err != nil {
 					t.Fatal(err)

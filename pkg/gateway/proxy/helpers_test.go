@@ -74,14 +74,15 @@ func (a *app) kill() {
 type gateway struct {
 	*proxy.Proxy
 
-	t     *testing.T
-	url   string
-	table *table.Table
-	news  chan table.NamespaceKey
+	t        *testing.T
+	registry *prometheus.Registry
+	url      string
+	table    *table.Table
+	news     chan table.NamespaceKey
 }
 
 func newGateway(t *testing.T, mutate ...func(*proxy.Options)) *gateway {
-	g := &gateway{t: t, news: make(chan table.NamespaceKey, 1000)}
+	g := &gateway{t: t, registry: prometheus.NewRegistry(), news: make(chan table.NamespaceKey, 1000)}
 	options := proxy.DefaultOptions()
 	options.ProbeInterval = 50 * time.Millisecond
 	options.OnChange = func(key table.NamespaceKey) {
@@ -94,7 +95,7 @@ func newGateway(t *testing.T, mutate ...func(*proxy.Options)) *gateway {
 		f(&options)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	g.Proxy = proxy.Start(ctx, options, proxy.NewMetrics(prometheus.NewRegistry()))
+	g.Proxy = proxy.Start(ctx, options, proxy.NewMetrics(g.registry))
 	server := httptest.NewServer(g.Proxy)
 	g.url = server.URL
 	t.Cleanup(func() {
@@ -104,6 +105,22 @@ func newGateway(t *testing.T, mutate ...func(*proxy.Options)) *gateway {
 		g.Close()
 	})
 	return g
+}
+
+// metric returns the value of a counter.
+func (g *gateway) metric(name string) float64 {
+	g.t.Helper()
+	families, err := g.registry.Gather()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	g.t.Fatalf("no metric %q", name)
+	return 0
 }
 
 // part is one target with its endpoints.

@@ -154,6 +154,9 @@ func TestRetries(t *testing.T) {
 			if resp.StatusCode != tc.wantCode {
 				t.Errorf("status: got %d, want %d", resp.StatusCode, tc.wantCode)
 			}
+			if health := g.EndpointHealth()[first.address]; tc.refused && health != "unhealthy" {
+				t.Errorf("the endpoint that refused is still %s", health)
+			}
 			if got := first.requests.Load(); got != tc.wantFirst {
 				t.Errorf("the first endpoint got the request %d times, want %d", got, tc.wantFirst)
 			}
