@@ -217,7 +217,7 @@ no_failures
 # ---------------------------------------------------------------------------------------
 step "7. Drain: started before stopped"
 as_admin
-run kubectl kcp drain "$FROM" --timeout 180s | tee "$DEMO_DIR/drain.out"
+run kubectl kcp drain "$FROM" --timeout 180s 2>&1 | tee "$DEMO_DIR/drain.out"
 assert "it ends with: $FROM is empty: safe to work on" grep -q "^$FROM is empty: safe to work on" "$DEMO_DIR/drain.out"
 assert "$FROM has no pod and no namespace of ours" is_empty "$FROM"
 assert "the application runs on $TO alone" only_on "$TO"
