@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
-	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
 var update = flag.Bool("update", false, "write what the scenarios say now into testdata")
@@ -172,7 +171,7 @@ func (w *world) built() []*Location {
 	var out []*Location
 	for _, definition := range w.locations {
 		args := strings.Fields(definition)
-		l := &v1alpha1.Location{ObjectMeta: metav1.ObjectMeta{Name: args[0], Annotations: map[string]string{logicalcluster.PathAnnotationKey: "root"}}}
+		l := &v1alpha1.Location{ObjectMeta: metav1.ObjectMeta{Name: args[0]}}
 		var targets []*Target
 		problem := ""
 		for _, arg := range args[1:] {
@@ -192,7 +191,7 @@ func (w *world) built() []*Location {
 				w.t.Fatalf("unknown word %q", arg)
 			}
 		}
-		out = append(out, NewLocation(l, targets, problem))
+		out = append(out, NewLocation(l, "root", targets, problem))
 	}
 	return out
 }

@@ -85,11 +85,12 @@ type Location struct {
 	byKey   map[string]*Target
 }
 
-// NewLocation returns the scheduler's view of l, which carries annotation kcp.io/path.
-func NewLocation(l *schedulingv1alpha1.Location, targets []*Target, problem string) *Location {
+// NewLocation returns the scheduler's view of l, which stands in the workspace of that
+// path.
+func NewLocation(l *schedulingv1alpha1.Location, path logicalcluster.Path, targets []*Target, problem string) *Location {
 	out := &Location{
 		Name:    l.Name,
-		Path:    l.Annotations[logicalcluster.PathAnnotationKey],
+		Path:    string(path),
 		Labels:  l.Labels,
 		Problem: problem,
 		targets: targets,

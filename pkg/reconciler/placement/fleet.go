@@ -278,8 +278,7 @@ func (f *Fleet) EffectiveLocations(ctx context.Context, cluster logicalcluster.N
 	return out
 }
 
-// Location returns the scheduler's view of one Location, which carries annotations
-// kcp.io/cluster and kcp.io/path.
+// Location returns the scheduler's view of one Location.
 func (f *Fleet) Location(ctx context.Context, l *schedulingv1alpha1.Location) *scheduling.Location {
 	key := logicalcluster.KeyOf(l)
 	f.mu.Lock()
@@ -289,7 +288,11 @@ func (f *Fleet) Location(ctx context.Context, l *schedulingv1alpha1.Location) *s
 		return cached
 	}
 	targets, problem := f.selected(ctx, l)
-	built := scheduling.NewLocation(l, targets, problem)
+	path, ok := f.deps.Path(key.Cluster)
+	if !ok {
+		path = key.Cluster.Path()
+	}
+	built := scheduling.NewLocation(l, path, targets, problem)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if problem == "" && f.revision == revision {

@@ -1,0 +1,512 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/test/framework"
+)
+
+// stage is a server with a compute workspace, a tenant's workspace, and the test in the
+// roles of syncers and gateways.
+type stage struct {
+	t       *testing.T
+	clients *clients.Clients
+	compute logicalcluster.Name
+	tenant  logicalcluster.Name
+	kube    kubernetes.Interface
+
+	mu sync.Mutex
+	// heard has the SyncTargets whose syncer heartbeats.
+	heard map[string]bool
+}
+
+const (
+	gateway      = "gw-1"
+	tenantPath   = "root:tenant"
+	namespaceWeb = "web"
+)
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	server := framework.Start(t)
+	s := &stage{t: t, clients: server.Clients(t), heard: map[string]bool{}}
+	s.compute = s.workspace("fleet")
+	s.tenant = s.workspace("tenant")
+	var err error
+	if s.kube, err = s.clients.Kube(s.tenant); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.clients.Locations(logicalcluster.Root).Create(t.Context(), &schedulingv1alpha1.Location{
+		ObjectMeta: metav1.ObjectMeta{Name: "everywhere"},
+		Spec:       schedulingv1alpha1.LocationSpec{TargetWorkspace: "root:fleet"},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	for _, name := range []string{"east", "west"} {
+		_, err := s.clients.SyncTargets(s.compute).Create(t.Context(), &workloadv1alpha1.SyncTarget{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		s.must(err)
+		s.hear(name, true)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.beat(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+func (s *stage) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) workspace(name string) logicalcluster.Name {
+	s.t.Helper()
+	_, err := s.clients.Workspaces(logicalcluster.Root).Create(s.t.Context(), &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	s.must(err)
+	var id logicalcluster.Name
+	framework.Eventually(s.t, "workspace "+name+" is ready", func(ctx context.Context) (bool, string) {
+		ws, err := s.clients.Workspaces(logicalcluster.Root).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		id = logicalcluster.Name(ws.Spec.Cluster)
+		return ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseReady, string(ws.Status.Phase)
+	})
+	return id
+}
+
+func (s *stage) hear(name string, heard bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard[name] = heard
+}
+
+// beat is the heartbeat of all syncers and the lease of the gateway, if there is one.
+func (s *stage) beat(ctx context.Context) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		var names []string
+		for name, heard := range s.heard {
+			if heard {
+				names = append(names, name)
+			}
+		}
+		s.mu.Unlock()
+		for _, name := range names {
+			patch := fmt.Appendf(nil, `{"status":{"lastSyncerHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+			_, err := s.clients.SyncTargets(s.compute).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+				s.t.Errorf("heartbeat of %s: %v", name, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *stage) target(name string) *workloadv1alpha1.SyncTarget {
+	s.t.Helper()
+	st, err := s.clients.SyncTargets(s.compute).Get(s.t.Context(), name, metav1.GetOptions{})
+	s.must(err)
+	return st
+}
+
+func (s *stage) key(name string) string {
+	s.t.Helper()
+	return workloadv1alpha1.TargetKey(s.compute, s.target(name).UID)
+}
+
+func (s *stage) patchTarget(name, patch string) {
+	s.t.Helper()
+	_, err := s.clients.SyncTargets(s.compute).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// application creates a namespace with a Deployment, a Service and an Ingress.
+func (s *stage) application(namespace string) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	_, err := s.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	s.must(err)
+	labels := map[string]string{"app": "web"}
+	_, err = s.kube.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](2),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.kube.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.kube.NetworkingV1().Ingresses(namespace).Create(ctx, &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
+			Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}},
+		}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// assignments waits until the Assignments of a namespace are described by want: one
+// line each, sorted by SyncTarget name: name, state, phase, whether it is going.
+func (s *stage) assignments(namespace string, want ...string) map[string]*schedulingv1alpha1.Assignment {
+	s.t.Helper()
+	names := map[string]string{}
+	for _, name := range []string{"east", "west"} {
+		names[s.key(name)] = name
+	}
+	out := map[string]*schedulingv1alpha1.Assignment{}
+	framework.Eventually(s.t, strings.Join(want, ", "), func(ctx context.Context) (bool, string) {
+		list, err := s.clients.Assignments(s.tenant, namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		clear(out)
+		got := []string{}
+		for i := range list.Items {
+			a := &list.Items[i]
+			out[names[a.Name]] = a
+			line := fmt.Sprintf("%s %s %s", names[a.Name], a.Spec.State, a.Status.Phase)
+			if a.DeletionTimestamp != nil {
+				line = names[a.Name] + " going"
+			}
+			got = append(got, line)
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want), fmt.Sprintf("%v", got)
+	})
+	return out
+}
+
+// report speaks as the syncer of a target: so many pods of the Deployment are available.
+func (s *stage) report(name, namespace string, available int32) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	d := s.deployment(namespace)
+	raw, err := json.Marshal(appsv1.DeploymentStatus{
+		ObservedGeneration: 7, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: available, AvailableReplicas: available,
+	})
+	s.must(err)
+	s.write(name, namespace, &workloadv1alpha1.SyncReport{
+		ObjectMeta: metav1.ObjectMeta{Name: s.key(name) + "-deployments-web"},
+		Spec: workloadv1alpha1.SyncReportSpec{
+			Target: s.key(name), Group: "apps", Version: "v1", Resource: "deployments", Name: "web", UID: string(d.UID),
+		},
+		Report: workloadv1alpha1.SyncReportData{
+			Synced: true, AppliedGeneration: d.Generation, ObservedGeneration: d.Generation,
+			Status: &runtime.RawExtension{Raw: raw},
+		},
+	})
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-" + s.key(name),
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName:    "web",
+				workloadv1alpha1.TargetLabelKey: s.key(name),
+			},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
+	}
+	if _, err := s.kube.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) write(name, namespace string, r *workloadv1alpha1.SyncReport) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	client := s.clients.SyncReports(s.tenant, namespace)
+	_, err := client.Create(ctx, r, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		var old *workloadv1alpha1.SyncReport
+		old, err = client.Get(ctx, r.Name, metav1.GetOptions{})
+		s.must(err)
+		r.ResourceVersion = old.ResourceVersion
+		_, err = client.Update(ctx, r, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		s.t.Fatalf("report of %s: %v", name, err)
+	}
+}
+
+// renew speaks as the gateway: it lives for the next minutes.
+func (s *stage) renew() {
+	s.t.Helper()
+	_, err := s.clients.GatewayInstances(logicalcluster.Root).Create(s.t.Context(), &networkingv1alpha1.GatewayInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: gateway},
+		Spec: networkingv1alpha1.GatewayInstanceSpec{
+			Addresses: []string{"192.0.2.7"}, RenewTime: metav1.NowMicro(), LeaseDurationSeconds: 600,
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// route speaks as the gateway of the Assignments that stand now: it sends to those that
+// are active, and so many requests are in flight to the others.
+func (s *stage) route(namespace string, inFlight int64) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	list, err := s.clients.Assignments(s.tenant, namespace).List(ctx, metav1.ListOptions{})
+	s.must(err)
+	r := &networkingv1alpha1.GatewayReport{ObjectMeta: metav1.ObjectMeta{Name: gateway}, Spec: networkingv1alpha1.GatewayReportSpec{TableRevision: 1}}
+	for _, a := range list.Items {
+		entry := networkingv1alpha1.GatewayTargetReport{Target: a.Name, AssignmentGeneration: a.Generation, Accepting: true, Endpoints: 2, Backends: 1, HealthyBackends: 1}
+		if a.Spec.State == schedulingv1alpha1.AssignmentDraining {
+			entry.Accepting, entry.InFlight = false, inFlight
+		}
+		r.Spec.Targets = append(r.Spec.Targets, entry)
+	}
+	client := s.clients.GatewayReports(s.tenant, namespace)
+	old, err := client.Get(ctx, gateway, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = client.Create(ctx, r, metav1.CreateOptions{})
+		s.must(err)
+		return
+	}
+	s.must(err)
+	r.ResourceVersion = old.ResourceVersion
+	_, err = client.Update(ctx, r, metav1.UpdateOptions{})
+	s.must(err)
+}
+
+// removed speaks as the syncer of a target: its copy is gone.
+func (s *stage) removed(name, namespace string) {
+	s.t.Helper()
+	_, err := s.clients.Assignments(s.tenant, namespace).Patch(s.t.Context(), s.key(name), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	s.must(err)
+}
+
+func (s *stage) deployment(namespace string) *appsv1.Deployment {
+	s.t.Helper()
+	d, err := s.kube.AppsV1().Deployments(namespace).Get(s.t.Context(), "web", metav1.GetOptions{})
+	s.must(err)
+	return d
+}
+
+// available waits until the Deployment's status counts so many replicas and available
+// ones.
+func (s *stage) available(namespace string, replicas, available int32) {
+	s.t.Helper()
+	framework.Eventually(s.t, fmt.Sprintf("%d replicas, %d available", replicas, available), func(context.Context) (bool, string) {
+		d := s.deployment(namespace)
+		return d.Status.Replicas == replicas && d.Status.AvailableReplicas == available && d.Status.ObservedGeneration == d.Generation,
+			fmt.Sprintf("%+v", d.Status)
+	})
+}
+
+// drain waits until a SyncTarget's drain has a state, and returns it.
+func (s *stage) drain(name string, state workloadv1alpha1.DrainState, stages ...string) *workloadv1alpha1.DrainStatus {
+	s.t.Helper()
+	var drain *workloadv1alpha1.DrainStatus
+	framework.Eventually(s.t, fmt.Sprintf("drain of %s is %s %v", name, state, stages), func(context.Context) (bool, string) {
+		drain = s.target(name).Status.Drain
+		if drain == nil {
+			return false, "no drain"
+		}
+		var got []string
+		for _, n := range drain.Namespaces {
+			got = append(got, n.Stage)
+		}
+		return drain.State == state && slices.Equal(got, stages), fmt.Sprintf("%+v", *drain)
+	})
+	return drain
+}
+
+func TestHandover(t *testing.T) {
+	s := newStage(t)
+	ctx := t.Context()
+	for _, name := range []string{"east", "west"} {
+		framework.Eventually(t, name+" is ready", func(context.Context) (bool, string) {
+			st := s.target(name)
+			for _, c := range st.Status.Conditions {
+				if c.Type == workloadv1alpha1.SyncTargetReady && c.Status == metav1.ConditionTrue {
+					return true, ""
+				}
+			}
+			return false, fmt.Sprintf("%+v", st.Status)
+		})
+	}
+	// A cordoned west makes east the first choice; then both are open.
+	s.patchTarget("west", `{"spec":{"unschedulable":true}}`)
+	s.application(namespaceWeb)
+	before := s.deployment(namespaceWeb)
+
+	a := s.assignments(namespaceWeb, "east Active Syncing")["east"]
+	if diff := cmp.Diff([]string{workloadv1alpha1.SyncerFinalizer}, a.Finalizers); diff != "" {
+		t.Errorf("finalizers (-want +got):\n%s", diff)
+	}
+	if a.Spec.Location != "everywhere" || a.Spec.LocationPath != "root" || a.Spec.Target != s.key("east") || a.Spec.Placement != schedulingv1alpha1.DefaultPlacementName {
+		t.Errorf("Assignment is for %+v", a.Spec)
+	}
+	s.patchTarget("west", `{"spec":{"unschedulable":null}}`)
+
+	// Serving needs the pods and the gateway.
+	s.report("east", namespaceWeb, 2)
+	s.available(namespaceWeb, 2, 2)
+	s.renew()
+	s.route(namespaceWeb, 0)
+	s.assignments(namespaceWeb, "east Active Serving")
+	framework.Eventually(t, "the Ingress has the gateway's address", func(ctx context.Context) (bool, string) {
+		i, err := s.kube.NetworkingV1().Ingresses(namespaceWeb).Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		points := i.Status.LoadBalancer.Ingress
+		return len(points) == 1 && points[0].IP == "192.0.2.7", fmt.Sprintf("%+v", points)
+	})
+
+	// Lesson 1: cordon moves nothing; what is new goes elsewhere.
+	s.patchTarget("east", `{"spec":{"unschedulable":true}}`)
+	s.application("other")
+	s.assignments("other", "west Active Syncing")
+	s.assignments(namespaceWeb, "east Active Serving")
+
+	// Lesson 3: the drain makes before it breaks.
+	s.patchTarget("east", fmt.Sprintf(`{"spec":{"evictAfter":%q}}`, time.Now().UTC().Format(time.RFC3339)))
+	s.assignments(namespaceWeb, "east Active Serving", "west Active Syncing")
+	s.drain("east", workloadv1alpha1.DrainDraining, "Applying")
+	s.report("west", namespaceWeb, 1)
+	drain := s.drain("east", workloadv1alpha1.DrainDraining, "WaitingForPods")
+	if n := drain.Namespaces[0]; n.Workspace != tenantPath || n.Namespace != namespaceWeb || !strings.Contains(n.Message, "west at Location") {
+		t.Errorf("drain shows %+v", n)
+	}
+	s.available(namespaceWeb, 4, 3)
+	s.report("west", namespaceWeb, 2)
+	s.drain("east", workloadv1alpha1.DrainDraining, "WaitingForGateway")
+	s.assignments(namespaceWeb, "east Active Serving", "west Active Syncing")
+	s.route(namespaceWeb, 0)
+	s.assignments(namespaceWeb, "east Draining Draining", "west Active Serving")
+	s.route(namespaceWeb, 3)
+	framework.Eventually(t, "a deadline for what is in flight", func(ctx context.Context) (bool, string) {
+		a, err := s.clients.Assignments(s.tenant, namespaceWeb).Get(ctx, s.key("east"), metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return a.Spec.DrainDeadline != nil && a.Status.InFlight == 3, fmt.Sprintf("%+v", a)
+	})
+	s.route(namespaceWeb, 0)
+	s.assignments(namespaceWeb, "east going", "west Active Serving")
+	// Lesson 7: a copy that is going no longer counts.
+	s.available(namespaceWeb, 2, 2)
+	s.drain("east", workloadv1alpha1.DrainDraining, "Removing")
+	s.removed("east", namespaceWeb)
+	s.assignments(namespaceWeb, "west Active Serving")
+	s.drain("east", workloadv1alpha1.DrainEmpty)
+	framework.Eventually(t, "nothing of east is left", func(ctx context.Context) (bool, string) {
+		reports, err := s.clients.SyncReports(s.tenant, namespaceWeb).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		slices, err := s.kube.DiscoveryV1().EndpointSlices(namespaceWeb).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(reports.Items) == 1 && len(slices.Items) == 1, fmt.Sprintf("%d reports, %d slices", len(reports.Items), len(slices.Items))
+	})
+	after := s.deployment(namespaceWeb)
+	if before.Generation != after.Generation || !cmp.Equal(before.Spec, after.Spec) || !cmp.Equal(before.Labels, after.Labels) || !cmp.Equal(before.Annotations, after.Annotations) {
+		t.Errorf("the move changed the Deployment: %s", cmp.Diff(before, after))
+	}
+
+	// Lesson 4: the only target left is blocked, and says why.
+	s.patchTarget("west", fmt.Sprintf(`{"spec":{"evictAfter":%q}}`, time.Now().UTC().Format(time.RFC3339)))
+	drain = s.drain("west", workloadv1alpha1.DrainBlocked, "Blocked", "Blocked")
+	if m := drain.Namespaces[0].Message; !strings.Contains(m, "no other target can take over") || !strings.Contains(m, "east at Location") || !strings.Contains(m, "it is drained since") {
+		t.Errorf("blocked because %q", m)
+	}
+	s.assignments(namespaceWeb, "west Active Serving")
+
+	// Lesson 10: uncordon clears it all.
+	s.patchTarget("west", `{"spec":{"evictAfter":null,"unschedulable":null}}`)
+	framework.Eventually(t, "no drain", func(context.Context) (bool, string) { return s.target("west").Status.Drain == nil, "" })
+	s.assignments(namespaceWeb, "west Active Serving")
+
+	// Lesson 27: a failure is an event on the user's object.
+	r, err := s.clients.SyncReports(s.tenant, namespaceWeb).Get(ctx, s.key("west")+"-deployments-web", metav1.GetOptions{})
+	s.must(err)
+	r.Report.Synced, r.Report.Reason, r.Report.Message = false, "Forbidden", "quota exceeded"
+	_, err = s.clients.SyncReports(s.tenant, namespaceWeb).Update(ctx, r, metav1.UpdateOptions{})
+	s.must(err)
+	framework.Eventually(t, "an event tells of the failure", func(ctx context.Context) (bool, string) {
+		events, err := s.kube.CoreV1().Events(namespaceWeb).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=web,reason=Forbidden"})
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(events.Items) == 1 && strings.Contains(events.Items[0].Message, "quota exceeded"), fmt.Sprintf("%+v", events.Items)
+	})
+	s.targetDeleted()
+}
+
+// targetDeleted deletes the SyncTarget that holds everything: it stays until all has
+// moved.
+func (s *stage) targetDeleted() {
+	s.t.Helper()
+	s.patchTarget("east", `{"spec":{"evictAfter":null,"unschedulable":null}}`)
+	s.must(s.clients.SyncTargets(s.compute).Delete(s.t.Context(), "west", metav1.DeleteOptions{}))
+	east := s.key("east")
+	framework.Eventually(s.t, "both namespaces are given to east", func(ctx context.Context) (bool, string) {
+		for _, namespace := range []string{namespaceWeb, "other"} {
+			if _, err := s.clients.Assignments(s.tenant, namespace).Get(ctx, east, metav1.GetOptions{}); err != nil {
+				return false, err.Error()
+			}
+		}
+		return true, ""
+	})
+	for _, namespace := range []string{namespaceWeb, "other"} {
+		s.report("east", namespace, 2)
+		s.route(namespace, 0)
+		s.assignments(namespace, "east Active Serving", "west Draining Draining")
+		s.route(namespace, 0)
+		s.assignments(namespace, "east Active Serving", "west going")
+	}
+	if s.target("west").DeletionTimestamp == nil {
+		s.t.Error("west is not being deleted")
+	}
+	for _, namespace := range []string{namespaceWeb, "other"} {
+		s.removed("west", namespace)
+	}
+	framework.Eventually(s.t, "west is gone", func(ctx context.Context) (bool, string) {
+		_, err := s.clients.SyncTargets(s.compute).Get(ctx, "west", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprintf("%v", err)
+	})
+}
