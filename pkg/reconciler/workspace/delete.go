@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,17 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler"
+	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 )
+
+// deleteParallel is how many children of one workspace are asked to go at once.
+const deleteParallel = 8
 
 // deleter empties logical clusters. Its fields are what it does to the world.
 type deleter struct {
-	// listFinalized returns the objects of a cluster that somebody has to let go of:
-	// its child workspaces, and objects with finalizers.
+	// listChildren returns the Workspace objects in a cluster, from the informer.
+	listChildren func(cluster logicalcluster.Name) []*tenancyv1alpha1.Workspace
+	// listFinalized returns the objects of a cluster that somebody has to let go of,
+	// child workspaces included.
 	listFinalized  func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
 	listNamespaces func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
 	deleteObject   func(ctx context.Context, cluster logicalcluster.Name, obj object) error
@@ -33,6 +41,7 @@ type deleter struct {
 func newDeleter(deps Deps) deleter {
 	content := newContent(deps.Clients, deps.Occupied)
 	return deleter{
+		listChildren:   deps.Index.ListChildren,
 		listFinalized:  content.listFinalized,
 		listNamespaces: content.listNamespaces,
 		deleteObject:   content.delete,
@@ -56,6 +65,13 @@ func (d deleter) delete(ctx context.Context, ws *tenancyv1alpha1.Workspace) (rec
 	}
 	cluster := logicalcluster.Name(ws.Spec.Cluster)
 	if cluster != "" {
+		waiting, err := d.deleteChildren(ctx, cluster)
+		if err != nil {
+			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
+		}
+		if waiting {
+			return reconciler.Result{}, d.report(ctx, ws, waitingForChildren, nil)
+		}
 		remaining, err := d.empty(ctx, cluster)
 		if err != nil {
 			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
@@ -71,9 +87,31 @@ func (d deleter) delete(ctx context.Context, ws *tenancyv1alpha1.Workspace) (rec
 	return reconciler.Result{}, d.removeFinalizer(ctx, ws)
 }
 
+// waitingForChildren names no child and no number, so that a parent of many is not
+// written once for each that goes.
+const waitingForChildren = "waiting for the workspaces below to be deleted"
+
+// deleteChildren asks for the deletion of all child workspaces; waiting until the last
+// is gone. It costs requests only for those that were not asked for yet.
+func (d deleter) deleteChildren(ctx context.Context, cluster logicalcluster.Name) (waiting bool, err error) {
+	children := d.listChildren(cluster)
+	errs := make([]error, len(children))
+	workqueue.ParallelizeUntil(ctx, deleteParallel, len(children), func(n int) {
+		ws := children[n]
+		if ws.DeletionTimestamp != nil {
+			return
+		}
+		obj := object{gvr: clients.WorkspacesResource, name: ws.Name, uid: ws.UID}
+		if err := d.deleteObject(ctx, cluster, obj); err != nil && !apierrors.IsNotFound(err) {
+			errs[n] = fmt.Errorf("cannot delete workspace %q: %w", ws.Name, err)
+		}
+	})
+	return len(children) > 0, errors.Join(errs...)
+}
+
 // empty asks for the deletion of what cannot be removed from storage without asking,
-// and returns what it has to wait for: children, then namespaces and what is in them,
-// then the rest.
+// and returns what it has to wait for: child workspaces that have just come, then
+// namespaces and what is in them, then the rest.
 func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
 	finalized, err := d.listFinalized(ctx, cluster)
 	if err != nil {

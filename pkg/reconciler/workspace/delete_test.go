@@ -21,6 +21,17 @@ func TestDelete(t *testing.T) {
 	namespace := object{gvr: namespacesResource, name: "default", uid: "2"}
 	assignment := object{gvr: clients.AssignmentsResource, namespace: "default", name: "a", uid: "3", finalizers: "workload.kcp.io/syncer"}
 	target := object{gvr: clients.SyncTargetsResource, name: "us-east1", uid: "4", finalizers: "example.com/x"}
+	aChild := func(name string, change ...func(*tenancyv1alpha1.Workspace)) *tenancyv1alpha1.Workspace {
+		ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, f := range change {
+			f(ws)
+		}
+		return ws
+	}
+	isGoing := func(ws *tenancyv1alpha1.Workspace) {
+		now := metav1.Now()
+		ws.DeletionTimestamp = &now
+	}
 	going := func(o object) object {
 		o.deleting = true
 		return o
@@ -35,6 +46,7 @@ func TestDelete(t *testing.T) {
 	const finalize = `{"metadata":{"finalizers":["example.com/other"],"resourceVersion":"7","uid":"uid"}}`
 
 	cases := map[string]struct {
+		children              []*tenancyv1alpha1.Workspace
 		finalized, namespaces []object
 		ws                    *tenancyv1alpha1.Workspace
 		fail                  map[string]error
@@ -47,6 +59,20 @@ func TestDelete(t *testing.T) {
 	}{
 		"nothing to wait for": {namespaces: []object{namespace}, wantPurged: true, wantPatch: finalize},
 		"children first": {
+			children:  []*tenancyv1alpha1.Workspace{aChild("a"), aChild("b", isGoing)},
+			finalized: []object{assignment}, namespaces: []object{namespace},
+			wantDeleted: []string{`workspaces.tenancy.kcp.io "a"`}, wantStatus: deletingStatus(waitingForChildren),
+		},
+		"children, asked already": {
+			ws:       newWorkspace(func(ws *tenancyv1alpha1.Workspace) { ws.Status = deletingStatus(waitingForChildren)[0] }),
+			children: []*tenancyv1alpha1.Workspace{aChild("a", isGoing), aChild("b", isGoing)},
+		},
+		"child cannot be deleted": {
+			children: []*tenancyv1alpha1.Workspace{aChild("a")},
+			fail:     map[string]error{"delete": errDown}, wantErr: errDown,
+			wantDeleted: []string{`workspaces.tenancy.kcp.io "a"`}, wantStatus: deletingStatus(`cannot delete workspace "a": down`),
+		},
+		"children that have just come": {
 			finalized: []object{child, assignment, target}, namespaces: []object{namespace},
 			want: later, wantDeleted: []string{child.String()},
 			wantStatus: deletingStatus(`waiting for workspaces.tenancy.kcp.io "child" (core.kcp.io/logicalcluster), assignments.scheduling.kcp.io "default/a" (workload.kcp.io/syncer), synctargets.workload.kcp.io "us-east1" (example.com/x)`),
@@ -118,6 +144,7 @@ func TestDelete(t *testing.T) {
 				patch   string
 			)
 			d := deleter{
+				listChildren: func(logicalcluster.Name) []*tenancyv1alpha1.Workspace { return tc.children },
 				listFinalized: func(_ context.Context, c logicalcluster.Name) ([]object, error) {
 					if c != "idteam" {
 						t.Errorf("listed cluster %q", c)

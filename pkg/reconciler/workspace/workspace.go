@@ -82,23 +82,26 @@ func New(deps Deps) *Controller {
 			}
 			return
 		}
-		c.enqueueOwner(deps.Index, event.Key.Cluster)
+		// A parent waits for the last of its children.
+		if len(deps.Index.ListChildren(event.Key.Cluster)) == 0 {
+			c.enqueueWaiting(deps.Index, event.Key.Cluster)
+		}
 	})
 	c.namespaces.AddHandler(func(event informer.Event[*corev1.Namespace]) {
 		if event.Deleted {
-			c.enqueueOwner(deps.Index, event.Key.Cluster)
+			c.enqueueWaiting(deps.Index, event.Key.Cluster)
 		}
 	})
 	return c
 }
 
-// enqueueOwner wakes the deletion of a cluster in which something has gone.
-func (c *Controller) enqueueOwner(index *workspaces.Index, cluster logicalcluster.Name) {
-	if !index.Deleting(cluster) {
-		return
-	}
-	if key, ok := index.Key(cluster); ok {
-		c.loop.Enqueue(key)
+// enqueueWaiting wakes the deletion of a cluster in which something has gone, if it has
+// said that it waits. One that says so only now looks again by itself, at the event of
+// saying it.
+func (c *Controller) enqueueWaiting(index *workspaces.Index, cluster logicalcluster.Name) {
+	ws, ok := index.Workspace(cluster)
+	if ok && ws.DeletionTimestamp != nil && ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseDeleting {
+		c.loop.Enqueue(logicalcluster.KeyOf(ws))
 	}
 }
 
@@ -113,14 +116,22 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key logicalcluster.Key) (reconciler.Result, error) {
+func (c *Controller) reconcile(ctx context.Context, key logicalcluster.Key) (result reconciler.Result, err error) {
 	ws, ok := c.workspaces.Get(key.Cluster, "", key.Name)
 	switch {
 	case !ok || !needsWork(ws):
 		return reconciler.Result{}, nil
 	case ws.DeletionTimestamp != nil:
-		return c.deleter.delete(ctx, ws.DeepCopy())
+		result, err = c.deleter.delete(ctx, ws.DeepCopy())
 	default:
-		return reconciler.Result{}, c.initializer.initialize(ctx, ws.DeepCopy())
+		err = c.initializer.initialize(ctx, ws.DeepCopy())
 	}
+	if err == nil {
+		return result, nil
+	}
+	if now, ok := c.workspaces.Get(key.Cluster, "", key.Name); !ok || now.UID != ws.UID {
+		// It was gone already, which the informer had not told yet.
+		return reconciler.Result{}, nil
+	}
+	return result, err
 }
