@@ -232,7 +232,7 @@ run kubectl kcp drain "$TO" --timeout 60s >"$DEMO_DIR/blocked.out" 2>&1 || code=
 cat "$DEMO_DIR/blocked.out"
 assert_eq "the command exits with 1" 1 "$code"
 assert "it says that it is blocked" grep -qi "blocked" "$DEMO_DIR/blocked.out"
-assert "it says why, for the other cluster" grep -qi "cordoned" "$DEMO_DIR/blocked.out"
+assert "it says why, for the other cluster" grep -q "$FROM at Location \"default\": it is drained" "$DEMO_DIR/blocked.out"
 assert "the application still runs on $TO" serving "$TO"
 no_failures
 run kubectl kcp uncordon "$FROM" "$TO"
