@@ -61,7 +61,7 @@ func New(ctx context.Context, o options.Completed) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closeLater(func() { _ = lock.Close() })
-	if err := portFree(o.ControlPlane.SecureServing.BindAddress, o.ControlPlane.SecureServing.BindPort); err != nil {
+	if err := portFree(ctx, o.ControlPlane.SecureServing.BindAddress, o.ControlPlane.SecureServing.BindPort); err != nil {
 		return nil, err
 	}
 	if err := s.preparePKI(o); err != nil {
@@ -234,8 +234,8 @@ func newEtcdClient(o options.Completed) (*clientv3.Client, error) {
 }
 
 // portFree gives a clear error before anything is started. The server itself binds later.
-func portFree(address net.IP, port int) error {
-	l, err := net.Listen("tcp", net.JoinHostPort(address.String(), strconv.Itoa(port)))
+func portFree(ctx context.Context, address net.IP, port int) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address.String(), strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("cannot listen on --bind-address and --secure-port: %w: stop what uses the port, or choose another", err)
 	}

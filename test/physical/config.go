@@ -76,7 +76,7 @@ SystemdCgroup = false
 func (c *Cluster) snapshotter() string {
 	const overlayMagic = 0x794c7630
 	st := unix.Statfs_t{}
-	if err := unix.Statfs(c.path(), &st); err == nil && int64(st.Type) == overlayMagic {
+	if err := unix.Statfs(c.path(), &st); err == nil && st.Type == overlayMagic {
 		return "native"
 	}
 	return "overlayfs"

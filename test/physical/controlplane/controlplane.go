@@ -201,7 +201,7 @@ func parse(component string, sets cliflag.NamedFlagSets, args []string) error {
 // stop is not.
 func ended(ctx context.Context, component string, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // an end that was asked for
 	}
 	if err == nil {
 		err = errors.New("ended by itself")

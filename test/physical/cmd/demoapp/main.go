@@ -16,6 +16,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net/http"
 	"os"
@@ -30,15 +31,21 @@ import (
 const shutdownTimeout = 20 * time.Second
 
 func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	drain, err := strconv.Atoi(env("DRAIN_SECONDS", "5"))
 	if err != nil || drain < 0 {
-		log.Fatalf("DRAIN_SECONDS is not a number of seconds: %q", os.Getenv("DRAIN_SECONDS"))
+		return fmt.Errorf("DRAIN_SECONDS is not a number of seconds: %q", os.Getenv("DRAIN_SECONDS"))
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		log.Fatalf("cannot get host name: %v", err)
+		return fmt.Errorf("cannot get host name: %w", err)
 	}
 	a := newApp(hostname)
 	server := &http.Server{Addr: env("LISTEN", ":8080"), Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second}
@@ -48,7 +55,7 @@ func main() {
 	log.Printf("version %s listens on %s", a.version, server.Addr)
 	select {
 	case err := <-failed:
-		log.Fatalf("cannot serve: %v", err)
+		return fmt.Errorf("cannot serve: %w", err)
 	case <-ctx.Done():
 	}
 	// From here on not ready, but serving, until whoever sends requests has
@@ -59,9 +66,10 @@ func main() {
 	shutdown, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if err := a.shutdown(shutdown, server); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		log.Fatalf("requests were cut off: %v", err)
+		return fmt.Errorf("requests were cut off: %w", err)
 	}
 	log.Print("stopped")
+	return nil
 }
 
 func env(name, fallback string) string {

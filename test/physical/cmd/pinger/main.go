@@ -31,7 +31,10 @@ type options struct {
 	socket   bool
 }
 
-func main() {
+func main() { os.Exit(exitCode()) }
+
+// exitCode runs the command. It is apart from main so that deferred calls run.
+func exitCode() int {
 	o := options{}
 	flag.StringVar(&o.url, "url", "", "what to ask, http, https, ws or wss; with ws one connection echoes messages and every loss of it is a failure")
 	flag.StringVar(&o.host, "host", "", "Host header, if not the URL's")
@@ -50,10 +53,11 @@ func main() {
 	defer stop()
 	err := run(ctx, o)
 	if errors.Is(err, errFailures) {
-		os.Exit(1)
+		return 1
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(2)
+		return 2
 	}
+	return 0
 }
