@@ -339,10 +339,14 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 	before, versions := w.uids(), w.versions()
 	w.stop()
+	applied := w.applied.Load()
 	writes := w.vw.requested("POST pods") + w.vw.requested("PUT pods") + w.vw.requested("POST syncreports")
 	w.start()
 	w.put("services", strings.ReplaceAll(service, "name: web", "name: later"))
 	w.eventually("the syncer is back at work", func() bool { return w.downstream(gvr("", "v1", "services"), "later") != nil })
+	if got := w.applied.Load() - applied; got != 1 {
+		t.Errorf("the restart applied %d objects, want the new one only", got)
+	}
 	after := w.uids()
 	delete(after, "services/later")
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -422,6 +426,40 @@ func TestDeletedMirrorRestartsPod(t *testing.T) {
 	w.eventually("the syncer is back at work", func() bool { return field(w.downstream(configMaps, "settings"), "data", "color") == "red" })
 	if diff := cmp.Diff(before, w.uids()); diff != "" {
 		t.Errorf("after a stream without mirrors (-before +after):\n%s", diff)
+	}
+}
+
+// A StatefulSet makes pods anew under the same name.
+func TestPodOfTheSameName(t *testing.T) {
+	w := deployed(t)
+	create := func() types.UID {
+		t.Helper()
+		pod, err := w.kube.CoreV1().Pods(w.namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod.UID
+	}
+	mirror := names.Mirror(w.id.targetKey, "db-0")
+	mirrored := func(uid types.UID) func() bool {
+		return func() bool {
+			got := w.upstream("pods", mirror)
+			return got != nil && got.GetAnnotations()[names.MirrorUIDAnnotation] == string(uid)
+		}
+	}
+	w.eventually("the first is mirrored", mirrored(create()))
+	w.stop()
+	if err := w.kube.CoreV1().Pods(w.namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	uid := create()
+	w.start()
+	w.eventually("the second is mirrored", mirrored(uid))
+	if got := w.downstream(pods, "db-0"); got == nil || got.GetUID() != uid {
+		t.Errorf("pod %v was deleted because its predecessor's mirror was", uid)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +49,21 @@ type world struct {
 	// namespace is the tenant's namespace downstream.
 	namespace string
 	stop      func()
+	// applied counts server-side applies in the physical cluster.
+	applied atomic.Int32
+}
+
+// counted counts applies on the way.
+type counted struct {
+	http.RoundTripper
+	applied *atomic.Int32
+}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPatch {
+		c.applied.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,6 +91,7 @@ spec: {}`)
 	w.namespace = w.id.namespace(namespaceKey{tenantCluster, tenantNamespace})
 	w.apply(o)
 	w.syncer = rest.CopyConfig(config)
+	w.syncer.Wrap(func(rt http.RoundTripper) http.RoundTripper { return counted{rt, &w.applied} })
 	w.syncer.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + account.Namespace, "system:authenticated"},
