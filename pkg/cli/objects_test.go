@@ -164,11 +164,15 @@ func parse(urlPath string) target {
 func (f *fake) serveObjects(w http.ResponseWriter, r *http.Request) {
 	t := parse(r.URL.Path)
 	user := userOf(r)
+	unknown := f.get(t.path, "logicalclusters", "cluster") == nil
 	switch {
-	case f.get(t.path, "logicalclusters", "cluster") == nil:
+	case unknown && f.is("unknown", "forbidden"):
+		status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("access to workspace %q denied", t.path))
+		return
+	case unknown:
 		status(w, http.StatusNotFound, "NotFound", fmt.Sprintf("workspace %q not found", t.path))
 		return
-	case user != "admin" && (t.path == "root:private" || strings.HasPrefix(t.path+":", "root:users:") && t.path != "root:users" && !strings.HasPrefix(t.path+":", "root:users:"+user+":")):
+	case user != "admin" && (t.path == "root:private" || t.path == "root:users" || strings.HasPrefix(t.path+":", "root:users:") && t.path != "root:users" && !strings.HasPrefix(t.path+":", "root:users:"+user+":")):
 		status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("access to workspace %q denied", t.path))
 		return
 	case user != "admin" && t.path == "root:org:team" && t.resource == "logicalclusters":

@@ -125,6 +125,13 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 			ts.Fatalf("%s %s in %s is %s, want %s", args[1], args[2], args[0], data, args[3])
 		}
 	},
+	// stale PATH NAME: the sync target's status tells of a drain of long ago.
+	"stale": func(ts *testscript.TestScript, _ bool, args []string) {
+		f := fakeOf(ts)
+		obj := f.get(args[0], "synctargets", args[1])
+		obj["status"] = object{"drain": object{"state": "Empty", "observedEvictAfter": "2020-01-01T00:00:00Z", "remaining": 0}}
+		f.put(args[0], "synctargets", obj)
+	},
 	// expire: every token in the cache has expired.
 	"expire": func(ts *testscript.TestScript, _ bool, _ []string) {
 		files, err := filepath.Glob(filepath.Join(ts.Getenv("HOME"), ".kube/cache/kcp-login/*.json"))

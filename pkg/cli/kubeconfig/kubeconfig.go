@@ -49,7 +49,7 @@ func (s *Store) Load() (*clientcmdapi.Config, error) {
 	}
 	cfg, err := rules.Load()
 	if err != nil {
-		return nil, problem.New("cannot read the kubeconfig: %v", err).
+		return nil, problem.New("cannot read the kubeconfig: %s", problem.Reason(err)).
 			Hint("see what is wrong with it: kubectl config view").Because(err)
 	}
 	return cfg, nil
@@ -243,7 +243,7 @@ func load(file string) (*clientcmdapi.Config, error) {
 		return clientcmdapi.NewConfig(), nil
 	}
 	if err != nil {
-		return nil, problem.New("cannot read kubeconfig %q: %v", file, err).
+		return nil, problem.New("cannot read kubeconfig %q: %s", file, problem.Reason(err)).
 			Hint("see what is wrong with it: kubectl config view --kubeconfig %s", file).Because(err)
 	}
 	return cfg, nil

@@ -34,7 +34,18 @@ func Describe(err error, about About) *Problem {
 			return p.Because(err)
 		}
 	}
-	return New("%s", err.Error()).Because(err)
+	return New("%s", Reason(err)).Because(err)
+}
+
+// Reason returns the text of an error from elsewhere, unless that is about Go's types.
+func Reason(err error) string {
+	text := err.Error()
+	for _, inner := range []string{"Go struct", "Go value", "Go map", "Go slice"} {
+		if before, _, found := strings.Cut(text, "cannot unmarshal"); found && strings.Contains(text, inner) {
+			return before + "the content has another form than expected"
+		}
+	}
+	return text
 }
 
 func explainContext(err error, _ About) *Problem {

@@ -11,6 +11,7 @@ import (
 
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/cli/console"
+	"github.com/13eedeaf/kcp/pkg/cli/nearest"
 	"github.com/13eedeaf/kcp/pkg/cli/printer"
 	"github.com/13eedeaf/kcp/pkg/cli/problem"
 	"github.com/13eedeaf/kcp/pkg/cli/session"
@@ -221,8 +222,9 @@ func explainChild(ctx context.Context, s *session.Session, name string, err erro
 	}
 	path := s.Path.Join(name)
 	p := problem.New("workspace %q not found", path).Because(err)
-	if near := near(ctx, s, path); near != "" {
-		return p.Hint("did you mean %q? kubectl kcp ws list", near.Base())
+	siblings, _ := siblingsOf(ctx, s, path)
+	if near := nearest.To(name, siblings); near != "" {
+		return p.Hint("did you mean %q? kubectl kcp ws list", near)
 	}
 	return p.Hint("see which there are: kubectl kcp ws list")
 }

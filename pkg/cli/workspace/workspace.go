@@ -10,6 +10,7 @@ package workspace
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -239,41 +240,42 @@ func own(cfg *clientcmdapi.Config, cluster *clientcmdapi.Cluster, user, namespac
 	cfg.CurrentContext = kubeconfig.CurrentName
 }
 
-// Explain says why a workspace cannot be used, with the names near to it.
+// Explain says why a workspace cannot be used, with the name nearest to it.
 func Explain(ctx context.Context, s *session.Session, path logicalcluster.Path, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		p := problem.New("workspace %q not found", path).Because(err)
-		if near := near(ctx, s, path); near != "" {
-			return p.Hint("did you mean %q? kubectl kcp ws use %s", near, near)
-		}
-		return p.Hint("see the workspaces there are: kubectl kcp ws tree root")
-	case apierrors.IsForbidden(err):
+	if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	// The server does not tell strangers what exists; who may list the parent sees it.
+	siblings, listed := siblingsOf(ctx, s, path)
+	if apierrors.IsForbidden(err) && (!listed || slices.Contains(siblings, path.Base())) {
 		return problem.New("you may not enter workspace %q, or it does not exist", path).
 			Hint("ask one of its admins for verb \"access\" on \"/\"; go home: kubectl kcp ws use '~'").Because(err)
 	}
-	return err
+	p := problem.New("workspace %q not found", path).Because(err)
+	if name := nearest.To(path.Base(), siblings); name != "" {
+		parent, _ := path.Parent() // it has one: it has siblings
+		return p.Hint("did you mean %q? kubectl kcp ws use %s", parent.Join(name), parent.Join(name))
+	}
+	return p.Hint("see the workspaces there are: kubectl kcp ws tree")
 }
 
-func near(ctx context.Context, s *session.Session, path logicalcluster.Path) logicalcluster.Path {
+// siblingsOf returns the names of the workspaces beside one, if they can be listed.
+func siblingsOf(ctx context.Context, s *session.Session, path logicalcluster.Path) ([]string, bool) {
 	parent, ok := path.Parent()
 	if !ok {
-		return ""
+		return nil, false
 	}
 	children, err := s.Workspaces(parent)
 	if err != nil {
-		return ""
+		return nil, false
 	}
 	list, err := children.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return "" // the parent cannot be listed: no suggestion, the error stands as it is
+		return nil, false
 	}
 	names := make([]string, 0, len(list.Items))
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	if name := nearest.To(path.Base(), names); name != "" {
-		return parent.Join(name)
-	}
-	return ""
+	return names, true
 }
