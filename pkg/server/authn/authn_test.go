@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -123,7 +125,10 @@ func newServer(t *testing.T, change func(*authn.Config)) *server {
 		}
 		owner, _ := authn.ClusterOf(resp.User)
 		vouched, _ := authn.IssuerOf(resp.User)
-		if err := json.NewEncoder(w).Encode(answer{Name: resp.User.GetName(), UID: resp.User.GetUID(), Groups: resp.User.GetGroups(), Cluster: owner, Issuer: vouched}); err != nil {
+		if err := json.NewEncoder(w).Encode(answer{
+			Name: resp.User.GetName(), UID: resp.User.GetUID(), Groups: resp.User.GetGroups(),
+			Cluster: owner, Issuer: vouched, Extra: resp.User.GetExtra()[authn.ClusterKey],
+		}); err != nil {
 			t.Errorf("answer: %v", err)
 		}
 	}))
@@ -137,6 +142,7 @@ type answer struct {
 	Groups  []string
 	Cluster logicalcluster.Name
 	Issuer  string
+	Extra   []string // what stands under ClusterKey
 }
 
 // get returns the status and, if it is 200, the user that the server saw.
@@ -219,6 +225,7 @@ func TestServiceAccountInItsCluster(t *testing.T) {
 		UID:     "uid-1",
 		Groups:  []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"},
 		Cluster: clusterA,
+		Extra:   []string{string(clusterA)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("user (-want +got):\n%s", diff)
@@ -397,5 +404,69 @@ func TestClusterOf(t *testing.T) {
 		if ok != tc.wantOK || (ok && got != tc.want) {
 			t.Errorf("%s: ClusterOf = %q, %v; want %q, %v", name, got, ok, tc.want, tc.wantOK)
 		}
+	}
+}
+
+func TestActsIn(t *testing.T) {
+	account := func(extra map[string][]string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: "system:serviceaccount:ns:sa", Groups: []string{"system:serviceaccounts"}, Extra: extra}
+	}
+	alice := &user.DefaultInfo{Name: "oidc:alice", Groups: []string{"oidc:dev"}}
+	for name, tc := range map[string]struct {
+		user user.Info
+		// impersonatedIn is where the request impersonates; nowhere when empty.
+		impersonatedIn logicalcluster.Name
+		want           bool // in cluster A
+	}{
+		"a person":                              {user: alice, want: true},
+		"a person impersonated in A":            {user: alice, impersonatedIn: clusterA, want: true},
+		"a person impersonated in B":            {user: alice, impersonatedIn: clusterB},
+		"a person impersonated by the server's": {user: alice, impersonatedIn: logicalcluster.System, want: true},
+		"an account of A":                       {user: account(map[string][]string{authn.ClusterKey: {string(clusterA)}}), want: true},
+		"the same-named one of B":               {user: account(map[string][]string{authn.ClusterKey: {string(clusterB)}})},
+		"an account of nowhere":                 {user: account(nil)},
+		"a group of accounts only":              {user: &user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts:ns"}}},
+	} {
+		req := httptest.NewRequestWithContext(logicalcluster.WithCluster(t.Context(), tc.impersonatedIn), http.MethodGet, "/api", nil)
+		if tc.impersonatedIn != "" {
+			req.Header.Set("Impersonate-User", tc.user.GetName())
+		}
+		got := !tc.want
+		authn.FilterImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got = authn.ActsIn(r.Context(), tc.user, clusterA)
+		}), legacyscheme.Codecs).ServeHTTP(httptest.NewRecorder(), req)
+		if got != tc.want {
+			t.Errorf("%s: ActsIn = %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestWithLocalServiceAccounts(t *testing.T) {
+	impersonated := &user.DefaultInfo{Name: "system:serviceaccount:ns:sa"}
+	ofB := &user.DefaultInfo{Name: "system:serviceaccount:ns:sa", Extra: map[string][]string{authn.ClusterKey: {string(clusterB)}}}
+	for name, tc := range map[string]struct {
+		user    user.Info
+		cluster logicalcluster.Name
+		want    logicalcluster.Name
+	}{
+		"impersonated in A":            {user: impersonated, cluster: clusterA, want: clusterA},
+		"impersonated outside":         {user: impersonated, cluster: logicalcluster.System},
+		"impersonated on the wildcard": {user: impersonated, cluster: logicalcluster.Wildcard},
+		"a token of B keeps its own":   {user: ofB, cluster: clusterA, want: clusterB},
+		"a person gets none":           {user: &user.DefaultInfo{Name: "oidc:alice"}, cluster: clusterA},
+	} {
+		var got logicalcluster.Name
+		handler := authn.WithLocalServiceAccounts(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			u, _ := genericrequest.UserFrom(r.Context())
+			got, _ = authn.ClusterOf(u)
+		}))
+		ctx := genericrequest.WithUser(logicalcluster.WithCluster(t.Context(), tc.cluster), tc.user)
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil))
+		if got != tc.want {
+			t.Errorf("%s: cluster = %q, want %q", name, got, tc.want)
+		}
+	}
+	if len(impersonated.Extra) != 0 {
+		t.Errorf("the identity was changed in place: %v", impersonated.Extra)
 	}
 }

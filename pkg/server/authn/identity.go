@@ -1,19 +1,12 @@
 package authn
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
@@ -85,35 +78,4 @@ func withExtra(u user.Info, key, value string) user.Info {
 	}
 	extra[key] = []string{value}
 	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}
-}
-
-// FilterImpersonation refuses requests that impersonate a reserved Extra key: whoever may
-// impersonate everything in a workspace of their own must not become a service account
-// of another. It goes before upstream's impersonation filter.
-func FilterImpersonation(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		for header := range req.Header {
-			if key, ok := impersonatedExtra(header); ok && strings.HasPrefix(key, reservedPrefix) {
-				err := apierrors.NewForbidden(schema.GroupResource{Group: authenticationv1.GroupName, Resource: "userextras"}, key,
-					fmt.Errorf("keys below %s are set by the server only", reservedPrefix))
-				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, req)
-				return
-			}
-		}
-		next.ServeHTTP(w, req)
-	})
-}
-
-// impersonatedExtra reads the key out of a header's name just as upstream's filter does.
-func impersonatedExtra(header string) (string, bool) {
-	prefix := strings.ToLower(authenticationv1.ImpersonateUserExtraHeaderPrefix)
-	encoded, ok := strings.CutPrefix(strings.ToLower(header), prefix)
-	if !ok {
-		return "", false
-	}
-	key, err := url.PathUnescape(encoded)
-	if err != nil {
-		return encoded, true
-	}
-	return key, true
 }
