@@ -14,11 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 )
+
+// listParallel is how many resources of one cluster are listed at once.
+const listParallel = 8
 
 // object is one object in a cluster that is being deleted.
 type object struct {
@@ -74,15 +78,16 @@ func (c *content) listFinalized(ctx context.Context, cluster logicalcluster.Name
 	if err != nil {
 		return nil, err
 	}
-	var out []object
-	for _, gvr := range resources {
-		objs, err := c.list(ctx, cluster, gvr, opts)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, filter(objs, func(o object) bool { return o.finalizers != "" })...)
+	// At the same time, since a consistent list of a quiet resource waits for etcd rather
+	// than working.
+	lists, errs := make([][]object, len(resources)), make([]error, len(resources))
+	workqueue.ParallelizeUntil(ctx, listParallel, len(resources), func(n int) {
+		lists[n], errs[n] = c.list(ctx, cluster, resources[n], opts)
+	})
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return nil, err
 	}
-	return out, nil
+	return filter(slices.Concat(lists...), func(o object) bool { return o.finalizers != "" }), nil
 }
 
 func (c *content) listNamespaces(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
