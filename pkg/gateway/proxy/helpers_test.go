@@ -18,6 +18,7 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/gateway/proxy"
 	"github.com/13eedeaf/kcp/pkg/gateway/table"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
 const host = "demo.example.com"
@@ -313,4 +314,24 @@ func (g *gateway) dialUpgrade() net.Conn {
 		g.t.Fatalf("upgrade: got %s", resp.Status)
 	}
 	return conn
+}
+
+// largeTable has n workspaces with a host each, all served at one address.
+func largeTable(n int, address string) *table.Table {
+	namespaces := make(map[table.NamespaceKey]*table.Namespace, n)
+	for i := range n {
+		key := table.NamespaceKey{Cluster: logicalcluster.Name(fmt.Sprintf("ws-%d", i)), Namespace: "n"}
+		namespaces[key] = &table.Namespace{
+			NamespaceKey: key,
+			Targets:      []table.Target{{Key: "t", Generation: 1}},
+			Backends: []table.Backend{{Service: "hello", Port: "80", Endpoints: []table.Endpoint{
+				{Target: "t", Address: address, State: table.Ready},
+			}}},
+			Ingresses: []table.Ingress{{Name: "web", Hosts: []table.HostRules{
+				{Host: fmt.Sprintf("host-%d.example.com", i), Paths: []table.PathRule{{Path: "/"}}},
+			}}},
+		}
+	}
+	t, _ := table.Update(nil, namespaces, time.UnixMilli(1))
+	return t
 }

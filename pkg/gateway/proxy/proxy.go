@@ -56,6 +56,8 @@ type Proxy struct {
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
 	targets   map[targetKey]*target
+	// leftover are targets that some namespace may have lost.
+	leftover map[targetKey]bool
 }
 
 // Start returns a Proxy without a table, which answers 503. Its probes run until ctx
@@ -67,6 +69,7 @@ func Start(ctx context.Context, options Options, metrics *Metrics) *Proxy {
 		metrics:   metrics,
 		endpoints: map[string]*endpoint{},
 		targets:   map[targetKey]*target{},
+		leftover:  map[targetKey]bool{},
 	}
 	p.transport = newTransport(options)
 	p.reverse = httputil.ReverseProxy{

@@ -155,7 +155,7 @@ func (p *Proxy) Swap(t *table.Table) {
 			}
 		}
 	}
-	p.sweepTargetsLocked(t)
+	p.sweepLocked(t)
 	p.metrics.table(t, len(p.endpoints))
 }
 
@@ -227,9 +227,13 @@ func (p *Proxy) endpointLocked(address string, user nsKey) *endpoint {
 	return e
 }
 
-// releaseLocked drops the endpoints that only the old version of a namespace used.
+// releaseLocked drops the endpoints that only the old version of a namespace used, and
+// has its targets looked at.
 func (p *Proxy) releaseLocked(ns *namespace) {
 	key := ns.data.NamespaceKey
+	for _, t := range ns.data.Targets {
+		p.leftover[targetKey{key, t.Key}] = true
+	}
 	ns.endpoints(func(e *endpoint) {
 		if e.users[key]--; e.users[key] == 0 {
 			delete(e.users, key)
@@ -241,13 +245,17 @@ func (p *Proxy) releaseLocked(ns *namespace) {
 	})
 }
 
-// sweepTargetsLocked drops counters that no assignment and no request needs. A request
-// that is about to count on one of them chooses again, as the table changed.
-func (p *Proxy) sweepTargetsLocked(t *table.Table) {
-	for key, counter := range p.targets {
+// sweepLocked drops counters that no assignment and no request needs. A request that is
+// about to count on one of them chooses again, as the table changed.
+func (p *Proxy) sweepLocked(t *table.Table) {
+	for key := range p.leftover {
 		ns := t.Namespaces[key.nsKey]
 		assigned := ns != nil && slices.ContainsFunc(ns.Targets, func(a table.Target) bool { return a.Key == key.target })
-		if !assigned && counter.inFlight.Load() == 0 {
+		if !assigned && p.targets[key].inFlight.Load() > 0 {
+			continue
+		}
+		delete(p.leftover, key)
+		if !assigned {
 			delete(p.targets, key)
 		}
 	}

@@ -35,6 +35,14 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 	})
 }
 
+func (t *Table) holders() map[string]logicalcluster.Name {
+	out := make(map[string]logicalcluster.Name, len(t.hosts))
+	for name, h := range t.hosts {
+		out[name] = h.holder
+	}
+	return out
+}
+
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (t *Table) UnmarshalJSON(data []byte) error {
 	var f file
@@ -51,7 +59,13 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 		}
 		out.Namespaces[ns.NamespaceKey] = ns
 	}
-	out.index(f.Holders)
+	// The holders first, as hosts without claims: index lets them keep what they claim.
+	held := &Table{hosts: make(map[string]*host, len(f.Holders))}
+	for name, holder := range f.Holders {
+		held.hosts[name] = &host{holder: holder}
+	}
+	out.index(held, slices.Collect(maps.Keys(out.Namespaces)))
+	maps.DeleteFunc(out.hosts, func(_ string, h *host) bool { return len(h.claims) == 0 })
 	*t = out
 	return nil
 }

@@ -2,6 +2,8 @@ package table_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -232,6 +234,42 @@ func TestUpdate(t *testing.T) {
 	empty, _ := table.Update(nil, nil, time.UnixMilli(5))
 	if empty.Revision != 5 {
 		t.Errorf("the first table of an empty server: got revision %d, want 5", empty.Revision)
+	}
+}
+
+// TestStepsEqualRebuild: a table made by many small updates routes like one made at once
+// from the same namespaces and holders.
+func TestStepsEqualRebuild(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	hosts := []string{"a.example.com", "b.example.com", "*.example.com", ""}
+	clusters := []logicalcluster.Name{"c1", "c2", "c3"}
+	paths := []string{"/", "/x", "/x/y"}
+	tbl, _ := table.Update(nil, nil, time.UnixMilli(1))
+	for step := range 500 {
+		cluster := clusters[random.IntN(len(clusters))]
+		var list []ingress
+		for n := range random.IntN(3) {
+			i := makeIngress(fmt.Sprintf("%s-%d", cluster, n), random.IntN(3))
+			for range 1 + random.IntN(2) {
+				i = i.rule(hosts[random.IntN(len(hosts))], prefix(paths[random.IntN(len(paths))], fmt.Sprintf("s%d", random.IntN(3))))
+			}
+			list = append(list, i)
+		}
+		tbl, _ = table.Update(tbl, namespaces(map[logicalcluster.Name][]ingress{cluster: list}), time.UnixMilli(1))
+		rebuilt := &table.Table{}
+		if err := json.Unmarshal([]byte(mustJSON(t, tbl)), rebuilt); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(mustJSON(t, rebuilt), mustJSON(t, tbl)); diff != "" {
+			t.Fatalf("step %d (-rebuilt +updated):\n%s", step, diff)
+		}
+		for _, host := range []string{"a.example.com", "b.example.com", "z.example.com", "other.org"} {
+			for _, path := range paths {
+				if want, got := match(rebuilt, host, path), match(tbl, host, path); got != want {
+					t.Fatalf("step %d: %s%s goes to %q, in a rebuilt table to %q", step, host, path, got, want)
+				}
+			}
+		}
 	}
 }
 

@@ -100,7 +100,9 @@ type Table struct {
 
 // host is one host's routes, all of them of the workspace that holds it.
 type host struct {
-	holder   logicalcluster.Name
+	holder logicalcluster.Name
+	// claims are all that Ingresses say of the host, the holder's and others'.
+	claims   []claim
 	exact    map[string]Route
 	prefix   map[string]Route
 	fallback *Route

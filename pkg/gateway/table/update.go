@@ -43,7 +43,7 @@ func Update(prev *Table, namespaces map[NamespaceKey]*Namespace, now time.Time) 
 	if len(changed) == 0 && prev.hosts != nil {
 		return prev, nil
 	}
-	next.index(prev.holders())
+	next.index(prev, changed)
 	slices.SortFunc(changed, compareKeys)
 	return next, changed
 }
@@ -61,14 +61,6 @@ func compareKeys(x, y NamespaceKey) int {
 	return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Namespace, y.Namespace))
 }
 
-func (t *Table) holders() map[string]logicalcluster.Name {
-	out := make(map[string]logicalcluster.Name, len(t.hosts))
-	for name, h := range t.hosts {
-		out[name] = h.holder
-	}
-	return out
-}
-
 // claim is what one Ingress says of one host.
 type claim struct {
 	ns      *Namespace
@@ -76,32 +68,67 @@ type claim struct {
 	rules   *HostRules
 }
 
-// index makes the hosts from the namespaces. holders are the workspaces that held them.
-func (t *Table) index(holders map[string]logicalcluster.Name) {
-	claims := map[string][]claim{}
-	for _, ns := range t.Namespaces {
-		for i := range ns.Ingresses {
-			for h := range ns.Ingresses[i].Hosts {
-				rules := &ns.Ingresses[i].Hosts[h]
-				claims[rules.Host] = append(claims[rules.Host], claim{ns, &ns.Ingresses[i], rules})
-			}
+// index makes the hosts: those of prev, except where namespaces changed, so that a change
+// costs the same however many hosts there are.
+func (t *Table) index(prev *Table, changed []NamespaceKey) {
+	t.hosts = maps.Clone(prev.hosts)
+	if t.hosts == nil {
+		t.hosts = map[string]*host{}
+	}
+	isChanged := make(map[NamespaceKey]bool, len(changed))
+	// affected hosts get the claims that they had from others, and the new ones.
+	affected := map[string][]claim{}
+	for _, key := range changed {
+		isChanged[key] = true
+		for _, c := range claimsOf(prev.Namespaces[key]) {
+			affected[c.rules.Host] = nil
 		}
 	}
-	t.hosts = make(map[string]*host, len(claims))
-	for name, all := range claims {
-		slices.SortFunc(all, func(x, y claim) int {
-			return cmp.Or(x.ingress.Created.Compare(y.ingress.Created), cmp.Compare(x.ingress.UID, y.ingress.UID), compareKeys(x.ns.NamespaceKey, y.ns.NamespaceKey))
-		})
-		holder := all[0].ns.Cluster
-		if held, ok := holders[name]; ok && slices.ContainsFunc(all, func(c claim) bool { return c.ns.Cluster == held }) {
-			holder = held
+	for _, key := range changed {
+		for _, c := range claimsOf(t.Namespaces[key]) {
+			affected[c.rules.Host] = append(affected[c.rules.Host], c)
 		}
-		t.hosts[name] = newHost(holder, all)
+	}
+	for name, claims := range affected {
+		var holder logicalcluster.Name
+		if old := prev.hosts[name]; old != nil {
+			holder = old.holder
+			for _, c := range old.claims {
+				if !isChanged[c.ns.NamespaceKey] {
+					claims = append(claims, c)
+				}
+			}
+		}
+		if len(claims) == 0 {
+			delete(t.hosts, name)
+			continue
+		}
+		t.hosts[name] = newHost(holder, claims)
 	}
 }
 
+func claimsOf(ns *Namespace) []claim {
+	if ns == nil {
+		return nil
+	}
+	var out []claim
+	for i := range ns.Ingresses {
+		for h := range ns.Ingresses[i].Hosts {
+			out = append(out, claim{ns, &ns.Ingresses[i], &ns.Ingresses[i].Hosts[h]})
+		}
+	}
+	return out
+}
+
+// newHost makes a host from all claims to it. holder is the workspace that held it.
 func newHost(holder logicalcluster.Name, claims []claim) *host {
-	h := &host{holder: holder, exact: map[string]Route{}, prefix: map[string]Route{}}
+	slices.SortFunc(claims, func(x, y claim) int {
+		return cmp.Or(x.ingress.Created.Compare(y.ingress.Created), cmp.Compare(x.ingress.UID, y.ingress.UID), compareKeys(x.ns.NamespaceKey, y.ns.NamespaceKey))
+	})
+	if !slices.ContainsFunc(claims, func(c claim) bool { return c.ns.Cluster == holder }) {
+		holder = claims[0].ns.Cluster
+	}
+	h := &host{holder: holder, claims: claims, exact: map[string]Route{}, prefix: map[string]Route{}}
 	for _, c := range claims {
 		if c.ns.Cluster != holder {
 			continue
