@@ -2,11 +2,13 @@ package handover
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/scheduling"
 	"github.com/13eedeaf/kcp/pkg/status"
 )
 
@@ -238,4 +240,46 @@ func (s *State) trafficTo(a *schedulingv1alpha1.Assignment) traffic {
 		t.stopped = false
 	}
 	return t
+}
+
+// Currents returns what the scheduler is to know of the Assignments of a namespace.
+//
+// A target whose Assignment has gone is among them, as one that is still leaving, for as
+// long as a gateway that may count speaks of it: a new Assignment there would bear the
+// same name and begin with generation 1 again, and what the gateway said of the earlier
+// one would pass for a confirmation of the new one.
+func Currents(s *State, gates map[string]Gate) []scheduling.Current {
+	out := make([]scheduling.Current, 0, len(s.Assignments))
+	present := map[string]bool{}
+	for _, a := range s.Assignments {
+		present[a.Name] = true
+		out = append(out, scheduling.Current{
+			Target:   a.Name,
+			Draining: a.Spec.State == schedulingv1alpha1.AssignmentDraining,
+			Deleting: a.DeletionTimestamp != nil,
+			Serving:  gates[a.Name].Serving,
+			Created:  a.CreationTimestamp.Time,
+			Location: a.Spec.Location,
+		})
+	}
+	for _, r := range s.GatewayReports {
+		if !s.counts(r.Name) {
+			continue
+		}
+		for _, entry := range r.Spec.Targets {
+			if !present[entry.Target] {
+				present[entry.Target] = true
+				out = append(out, scheduling.Current{Target: entry.Target, Deleting: true})
+			}
+		}
+	}
+	return out
+}
+
+// counts reports whether a gateway is live or in its grace.
+func (s *State) counts(gateway string) bool {
+	return slices.ContainsFunc(s.Gateways, func(g *networkingv1alpha1.GatewayInstance) bool {
+		state, _ := leaseOf(g, s.Now)
+		return g.Name == gateway && state != leaseGone
+	})
 }

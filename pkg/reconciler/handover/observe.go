@@ -106,19 +106,10 @@ func (c *Controller) observe(ctx context.Context, key logicalcluster.Key) (o obs
 		Locations:  c.fleet.EffectiveLocations(ctx, key.Cluster),
 		Target:     c.fleet.Target,
 		Namespaces: c.fleet.Namespaces,
+		Current:    Currents(s, gates),
 		Stateful:   stateful, Empty: empty,
 		ListeningSince: c.fleet.ListeningSince(),
 		Now:            s.Now,
-	}
-	for _, a := range assignments {
-		in.Current = append(in.Current, scheduling.Current{
-			Target:   a.Name,
-			Draining: a.Spec.State == schedulingv1alpha1.AssignmentDraining,
-			Deleting: a.DeletionTimestamp != nil,
-			Serving:  gates[a.Name].Serving,
-			Created:  a.CreationTimestamp.Time,
-			Location: a.Spec.Location,
-		})
 	}
 	return observed{state: s, decision: scheduling.Decide(in), gates: gates}, true
 }
@@ -128,20 +119,18 @@ func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, 
 		Deleting:       namespace.DeletionTimestamp != nil,
 		Assignments:    assignments,
 		HasIngress:     len(c.own(ingresses, key)) > 0,
+		Gateways:       c.gateways.List(),
 		Target:         c.fleet.Target,
 		DrainDeadline:  DefaultDrainDeadline,
 		ListeningSince: c.fleet.ListeningSince(),
 		Now:            c.clock.Now(),
 	}
+	s.GatewayReports = c.gatewayReports.ListNamespace(key.Cluster, key.Name)
 	if len(assignments) == 0 {
 		return s
 	}
 	s.Reports = c.reports.ListNamespace(key.Cluster, key.Name)
-	if s.HasIngress {
-		s.HasEndpoints = c.hasEndpoints(key)
-		s.Gateways = c.gateways.List()
-		s.GatewayReports = c.gatewayReports.ListNamespace(key.Cluster, key.Name)
-	}
+	s.HasEndpoints = s.HasIngress && c.hasEndpoints(key)
 	return s
 }
 

@@ -49,6 +49,12 @@ func Plan(s *State, decision scheduling.Result, gates map[string]Gate) Actions {
 		return cmp.Compare(a.Name, b.Name)
 	})
 	p.create(assignments)
+	for _, g := range s.Gateways {
+		// What a gateway in its grace holds up, here or in the decision, goes on then.
+		if state, until := leaseOf(g, s.Now); state == leaseInGrace {
+			p.next(until)
+		}
+	}
 	for _, a := range assignments {
 		p.next(gates[a.Name].Next)
 		switch {

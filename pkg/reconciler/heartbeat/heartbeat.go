@@ -60,11 +60,13 @@ type Controller struct {
 	targets *informer.Informer[*workloadv1alpha1.SyncTarget]
 	loop    *reconciler.Controller[logicalcluster.Key]
 	synced  []func(context.Context) bool
+	// syncTarget finds the object behind a target key.
+	syncTarget func(key string) (logicalcluster.Key, bool)
 }
 
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
-	c := &Controller{deps: deps, targets: deps.Informers.SyncTargets()}
+	c := &Controller{deps: deps, targets: deps.Informers.SyncTargets(), syncTarget: deps.Fleet.SyncTarget}
 	c.loop = reconciler.New[logicalcluster.Key]("heartbeat", c, reconciler.WithClock(deps.Clock))
 	assignments := deps.Informers.Assignments()
 	c.synced = append(c.synced, deps.Informers.Workspaces().WaitForSync, c.targets.WaitForSync, assignments.WaitForSync)
@@ -74,7 +76,7 @@ func New(deps Deps) *Controller {
 		}
 	})
 	assignments.AddHandler(func(e informer.Event[*schedulingv1alpha1.Assignment]) {
-		if target, ok := deps.Fleet.SyncTarget(e.Key.Name); ok {
+		if target, ok := c.syncTarget(e.Key.Name); ok {
 			c.loop.EnqueueAfter(target, debounce)
 		}
 	})
@@ -221,7 +223,7 @@ func (c *Controller) setDrain(ctx context.Context, st *workloadv1alpha1.SyncTarg
 			path = namespace.Cluster.Path()
 		}
 		drain.Namespaces = append(drain.Namespaces, workloadv1alpha1.DrainNamespace{
-			Workspace: string(path), Namespace: namespace.Name, Stage: stage.Stage, Message: c.named(stage.Message),
+			Workspace: string(path), Namespace: namespace.Name, Stage: stage.Stage, Message: c.named(logicalcluster.From(st), stage.Message),
 		})
 	}
 	slices.SortFunc(drain.Namespaces, compareProgress)
@@ -235,10 +237,10 @@ func (c *Controller) setDrain(ctx context.Context, st *workloadv1alpha1.SyncTarg
 		condition.Status, condition.Message = metav1.ConditionTrue, "Nothing is left here: safe to work on."
 	case blocked == len(namespaces):
 		drain.State = workloadv1alpha1.DrainBlocked
-		condition.Message = fmt.Sprintf("%d namespaces cannot move; status.drain.namespaces says why.", blocked)
+		condition.Message = fmt.Sprintf("Namespaces that cannot move: %d. status.drain.namespaces says why.", blocked)
 	default:
 		drain.State = workloadv1alpha1.DrainDraining
-		condition.Message = fmt.Sprintf("%d namespaces are still here.", len(namespaces))
+		condition.Message = fmt.Sprintf("Namespaces still here: %d.", len(namespaces))
 	}
 	condition.Reason = string(drain.State)
 	meta.SetStatusCondition(&st.Status.Conditions, condition)
@@ -258,13 +260,15 @@ func compareProgress(a, b workloadv1alpha1.DrainNamespace) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Workspace, b.Workspace), strings.Compare(a.Namespace, b.Namespace))
 }
 
-// named replaces target keys by the names of SyncTargets: who reads a SyncTarget's
-// status may know them, unlike the tenant for whom the message was written.
-func (c *Controller) named(message string) string {
+// named replaces the target keys of a message by the names of the SyncTargets that stand
+// in cluster: whoever reads this status may know those, unlike the tenant for whom the
+// message was written.
+func (c *Controller) named(cluster logicalcluster.Name, message string) string {
 	words := strings.Split(message, " ")
 	for i, word := range words {
-		if target, ok := c.deps.Fleet.SyncTarget(strings.TrimSuffix(word, ":")); ok {
-			words[i] = strings.Replace(word, strings.TrimSuffix(word, ":"), target.Name, 1)
+		key := strings.TrimRight(word, ":;,")
+		if target, ok := c.syncTarget(key); ok && target.Cluster == cluster {
+			words[i] = target.Name + word[len(key):]
 		}
 	}
 	return strings.Join(words, " ")

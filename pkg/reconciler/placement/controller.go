@@ -140,7 +140,7 @@ func statusOf(v scheduling.Verdicts, namespaces int32) schedulingv1alpha1.Placem
 	case len(v.Locations) == 0 && len(parts) == 0:
 		parts = append(parts, "no Location fits")
 	case len(v.Locations) > 0:
-		parts = append([]string{fmt.Sprintf("%d of %d targets in %d Locations can take a new namespace", eligible, len(v.Candidates), len(v.Locations))}, parts...)
+		parts = append([]string{fmt.Sprintf("%d of %d targets can take a new namespace", eligible, len(v.Candidates))}, parts...)
 	}
 	out.Message = strings.Join(parts, "; ")
 	return out
