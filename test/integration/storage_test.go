@@ -18,8 +18,7 @@ import (
 	"github.com/13eedeaf/kcp/test/framework"
 )
 
-// raw returns a client of the server's own identity for a cluster that need not be a
-// workspace: these tests are about storage alone.
+// raw returns a client of the server's own identity for a cluster.
 func raw(t *testing.T, s *framework.Server, cluster logicalcluster.Name) kubernetes.Interface {
 	t.Helper()
 	c, err := s.Clients(t).Kube(cluster)
@@ -27,6 +26,13 @@ func raw(t *testing.T, s *framework.Server, cluster logicalcluster.Name) kuberne
 		t.Fatal(err)
 	}
 	return c
+}
+
+// newCluster makes a workspace below root and returns its logical cluster.
+func newCluster(t *testing.T, s *framework.Server, name string) logicalcluster.Name {
+	t.Helper()
+	ws := createWorkspace(t, s.Clients(t), logicalcluster.Root, name, "")
+	return logicalcluster.Name(ws.Spec.Cluster)
 }
 
 func createConfigMap(t *testing.T, c kubernetes.Interface, name, value string) *corev1.ConfigMap {
@@ -49,10 +55,10 @@ func createConfigMap(t *testing.T, c kubernetes.Interface, name, value string) *
 // WatchList, collapses objects of equal namespace and name from different clusters.
 func TestEqualNamesSurviveARestart(t *testing.T) {
 	s := framework.Start(t)
-	const clusters = 20
+	clusters := make([]logicalcluster.Name, 20)
 	for i := range clusters {
-		cluster := logicalcluster.Name(fmt.Sprintf("storage%d", i))
-		createConfigMap(t, raw(t, s, cluster), "same", string(cluster))
+		clusters[i] = newCluster(t, s, fmt.Sprintf("storage%d", i))
+		createConfigMap(t, raw(t, s, clusters[i]), "same", string(clusters[i]))
 	}
 	s.Restart(t)
 	all, err := raw(t, s, logicalcluster.Wildcard).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
@@ -65,11 +71,10 @@ func TestEqualNamesSurviveARestart(t *testing.T) {
 			got++
 		}
 	}
-	if got != clusters {
-		t.Errorf("wildcard list from the cache after a restart has %d config maps named same, want %d", got, clusters)
+	if got != len(clusters) {
+		t.Errorf("wildcard list from the cache after a restart has %d config maps named same, want %d", got, len(clusters))
 	}
-	for i := range clusters {
-		cluster := logicalcluster.Name(fmt.Sprintf("storage%d", i))
+	for _, cluster := range clusters {
 		list, err := raw(t, s, cluster).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +87,8 @@ func TestEqualNamesSurviveARestart(t *testing.T) {
 
 func TestStorageIsolation(t *testing.T) {
 	s := framework.Start(t)
-	a, b := raw(t, s, "isoa"), raw(t, s, "isob")
+	idA, idB := newCluster(t, s, "isoa"), newCluster(t, s, "isob")
+	a, b := raw(t, s, idA), raw(t, s, idB)
 	all := raw(t, s, logicalcluster.Wildcard)
 	createConfigMap(t, a, "same", "a")
 	createConfigMap(t, b, "same", "b")
@@ -105,19 +111,19 @@ func TestStorageIsolation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cm.Annotations = map[string]string{logicalcluster.AnnotationKey: "isob"}
+		cm.Annotations = map[string]string{logicalcluster.AnnotationKey: string(idB)}
 		if cm, err = a.CoreV1().ConfigMaps("default").Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := logicalcluster.From(cm); got != "isoa" {
-			t.Errorf("cluster annotation is %q after a forged update, want isoa", got)
+		if got := logicalcluster.From(cm); got != idA {
+			t.Errorf("cluster annotation is %q after a forged update, want %q", got, idA)
 		}
-		forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{logicalcluster.AnnotationKey: "isob"}}}
+		forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{logicalcluster.AnnotationKey: string(idB)}}}
 		if forged, err = a.CoreV1().ConfigMaps("default").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := logicalcluster.From(forged); got != "isoa" {
-			t.Errorf("cluster annotation is %q after a forged create, want isoa", got)
+		if got := logicalcluster.From(forged); got != idA {
+			t.Errorf("cluster annotation is %q after a forged create, want %q", got, idA)
 		}
 	})
 
@@ -133,15 +139,15 @@ func TestStorageIsolation(t *testing.T) {
 			got[logicalcluster.KeyOf(&list.Items[i])] = true
 		}
 		for _, want := range []logicalcluster.Key{
-			{Cluster: "isoa", Namespace: "default", Name: "same"},
-			{Cluster: "isob", Namespace: "default", Name: "same"},
-			{Cluster: "isob", Namespace: "default", Name: "only-b"},
+			{Cluster: idA, Namespace: "default", Name: "same"},
+			{Cluster: idB, Namespace: "default", Name: "same"},
+			{Cluster: idB, Namespace: "default", Name: "only-b"},
 		} {
 			if !got[want] {
 				t.Errorf("wildcard list lacks %s", want)
 			}
 		}
-		other, err := all.CoreV1().ConfigMaps("isob").List(t.Context(), metav1.ListOptions{})
+		other, err := all.CoreV1().ConfigMaps(string(idB)).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(other.Items) != 0 {
 			t.Errorf("wildcard list of a namespace named like a cluster: %d items, %v; want none", len(other.Items), err)
 		}
@@ -171,7 +177,8 @@ func TestStorageIsolation(t *testing.T) {
 
 func TestWatchIsolation(t *testing.T) {
 	s := framework.Start(t)
-	a, b := raw(t, s, "watcha"), raw(t, s, "watchb")
+	idA, idB := newCluster(t, s, "watcha"), newCluster(t, s, "watchb")
+	a, b := raw(t, s, idA), raw(t, s, idB)
 	all := raw(t, s, logicalcluster.Wildcard)
 	createConfigMap(t, a, "before", "a")
 	createConfigMap(t, b, "before", "b")
@@ -202,19 +209,19 @@ func TestWatchIsolation(t *testing.T) {
 			createConfigMap(t, a, "after", value)
 			seen := collect(t, wa, func(cm *corev1.ConfigMap) bool { return cm.Name == "after" && cm.Data["value"] == value })
 			for _, cm := range seen {
-				if got := logicalcluster.From(cm); got != "watcha" {
-					t.Errorf("the watch of watcha got %s/%s of cluster %q", cm.Namespace, cm.Name, got)
+				if got := logicalcluster.From(cm); got != idA {
+					t.Errorf("the watch of one cluster got %s/%s of cluster %q", cm.Namespace, cm.Name, got)
 				}
 			}
 			clusters := map[logicalcluster.Name]bool{}
 			for _, cm := range collect(t, wall, func(cm *corev1.ConfigMap) bool {
-				return cm.Name == "after" && cm.Data["value"] == value && logicalcluster.From(cm) == "watcha"
+				return cm.Name == "after" && cm.Data["value"] == value && logicalcluster.From(cm) == idA
 			}) {
 				if cm.Name == "after" {
 					clusters[logicalcluster.From(cm)] = true
 				}
 			}
-			if !clusters["watcha"] || !clusters["watchb"] {
+			if !clusters[idA] || !clusters[idB] {
 				t.Errorf("the wildcard watch saw clusters %v, want both", clusters)
 			}
 			for _, c := range []kubernetes.Interface{a, b} {
