@@ -220,7 +220,8 @@ func (f *fakeServer) storeLocked(resource, place, name string, spec json.RawMess
 		f.instances[name] = out
 		return
 	}
-	var out networkingv1alpha1.GatewayReportSpec
+	// A merge patch: what is left out stays.
+	out := f.reports[place]
 	if err := json.Unmarshal(spec, &out); err != nil {
 		f.wrong = append(f.wrong, err.Error())
 	}

@@ -59,8 +59,9 @@ func TestHandover(t *testing.T) {
 		}
 	}
 
-	f.remove("ingresses", makeIngress())
 	f.remove("assignments", makeAssignment("twest", schedulingv1alpha1.AssignmentActive, 1))
+	awaitReport(t, f) // nothing but the Ingress is left
+	f.remove("ingresses", makeIngress())
 	eventually(t, "the report of a namespace without anything to go", func() bool { _, ok := f.report(shopPlace); return !ok })
 }
 

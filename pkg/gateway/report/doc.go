@@ -15,6 +15,7 @@ import (
 // Client writes objects of group networking.kcp.io.
 type Client interface {
 	// Put makes the object's spec say what is given, creating the object if need be.
+	// Fields of the spec that are not given stay as they are.
 	Put(ctx context.Context, resource string, key logicalcluster.Key, spec any) error
 	// Delete deletes the object; that it does not exist is no error.
 	Delete(ctx context.Context, resource string, key logicalcluster.Key) error

@@ -121,7 +121,8 @@ func (r *Reporter) sync(ctx context.Context, key table.NamespaceKey) error {
 	if !r.due(key, spec, status) {
 		return nil
 	}
-	if err := r.client.Put(ctx, Reports, object, spec); err != nil {
+	// An empty list has to be sent as such: what a merge patch leaves out stays.
+	if err := r.client.Put(ctx, Reports, object, map[string]any{"tableRevision": spec.TableRevision, "targets": spec.Targets}); err != nil {
 		return fmt.Errorf("cannot write gateway report %s: %w", object, err)
 	}
 	r.mu.Lock()

@@ -79,8 +79,8 @@ func status(revision int64, answered bool, targets ...proxy.TargetStatus) proxy.
 	return proxy.Status{Revision: revision, Answered: answered, Targets: targets}
 }
 
-func spec(revision int64, targets ...networkingv1alpha1.GatewayTargetReport) networkingv1alpha1.GatewayReportSpec {
-	return networkingv1alpha1.GatewayReportSpec{TableRevision: revision, Targets: append([]networkingv1alpha1.GatewayTargetReport{}, targets...)}
+func spec(revision int64, targets ...networkingv1alpha1.GatewayTargetReport) map[string]any {
+	return map[string]any{"tableRevision": revision, "targets": append([]networkingv1alpha1.GatewayTargetReport{}, targets...)}
 }
 
 // run starts a reporter in a bubble whose time jumps when all wait.
