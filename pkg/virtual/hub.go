@@ -36,6 +36,9 @@ func assignees(obj *unstructured.Unstructured) audience {
 	return audience{assigned: space{cluster: logicalcluster.From(obj), namespace: obj.GetNamespace()}}
 }
 
+// listAt lists one namespace as it stood at a revision, or later.
+type listAt func(ctx context.Context, s space, revision uint64) (*unstructured.UnstructuredList, error)
+
 // hub spreads the changes of one resource over the open streams of a workspace.
 type hub struct {
 	// ctx ends all streams and the worker.
@@ -43,8 +46,7 @@ type hub struct {
 	resource    *resource
 	informer    *informer.Informer[*unstructured.Unstructured]
 	assignments *assignments
-	// list is a consistent list of one namespace.
-	list func(ctx context.Context, s space) (*unstructured.UnstructuredList, error)
+	list        listAt
 
 	mu       sync.Mutex
 	groups   map[audience]map[logicalcluster.Key]*unstructured.Unstructured
@@ -58,7 +60,7 @@ type hub struct {
 }
 
 // newHub returns a hub that holds what its informer holds, once that has synced.
-func newHub(ctx context.Context, res *resource, i *informer.Informer[*unstructured.Unstructured], a *assignments, list func(context.Context, space) (*unstructured.UnstructuredList, error)) *hub {
+func newHub(ctx context.Context, res *resource, i *informer.Informer[*unstructured.Unstructured], a *assignments, list listAt) *hub {
 	return &hub{
 		ctx:         ctx,
 		resource:    res,

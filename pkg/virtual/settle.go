@@ -146,14 +146,15 @@ func (h *hub) reached(g grant, revision uint64) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
 	defer cancel()
-	list, err := h.list(ctx, g.space)
+	list, err := h.list(ctx, g.space, revision)
 	if err != nil {
 		return false, fmt.Errorf("cannot list %s of namespace %q in cluster %q: %w", h.resource.gvr.Resource, g.space.namespace, g.space.cluster, err)
 	}
 	return h.covers(g.space, list), nil
 }
 
-// covers reports whether the hub holds of a space what list holds, or newer.
+// covers reports whether the hub holds of a space what list holds, or newer. It says no
+// where an object of the list was deleted since; then the informer's revision says yes.
 func (h *hub) covers(sp space, list *unstructured.UnstructuredList) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/server/admission"
+	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
 )
 
@@ -166,6 +167,9 @@ func (h *Handler) enterSyncer(ctx context.Context, u user.Info, path string) (*s
 
 // authorize asks the authorizer about one cluster.
 func (h *Handler) authorize(ctx context.Context, cluster logicalcluster.Name, attributes authorizer.AttributesRecord) (bool, error) {
+	if !authn.ActsIn(ctx, attributes.User, cluster) {
+		return false, nil
+	}
 	decision, _, err := h.config.Authorizer.Authorize(logicalcluster.WithCluster(ctx, cluster), attributes)
 	if decision == authorizer.DecisionAllow {
 		return true, nil
