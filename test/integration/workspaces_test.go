@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -339,9 +340,13 @@ func TestHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ws := &tenancyv1alpha1.Workspace{}
-		if err := json.NewDecoder(resp.Body).Decode(ws); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %v", resp.Status, err)
+		if err := json.Unmarshal(body, ws); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v: %s", resp.Status, err, body)
 		}
 		return ws
 	}
