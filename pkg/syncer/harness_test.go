@@ -235,5 +235,10 @@ func writePKI(dir string, port int) (*rest.Config, error) {
 	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
 		return nil, err
 	}
-	return clientcmd.BuildConfigFromFlags("", path)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return config, nil
 }

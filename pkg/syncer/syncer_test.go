@@ -125,7 +125,7 @@ func TestDownstreamCopies(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"labels": map[string]any{"app": "web"}}, template); diff != "" {
 		t.Errorf("the pod template's metadata (-want +got):\n%s", diff)
 	}
-	// What is not synced: a secret of the service account type, mirrors, defaults.
+	// What is not synced.
 	w.put("configmaps", `{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt}, data: {ca.crt: wrong}}`)
 	w.put("configmaps", strings.Replace(settings, "blue", "red", 1))
 	w.eventually("the change is applied", func() bool { return field(w.downstream(configMaps, "settings"), "data", "color") == "red" })
@@ -563,6 +563,10 @@ func TestFence(t *testing.T) {
 	}
 	meta := metav1.ObjectMeta{Name: "x", GenerateName: "x"}
 	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	w.eventually("the policy is in force", func() bool {
+		_, err := client.CoreV1().Services(other).Create(ctx, svc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err)
+	})
 	forbidden := map[string]func() error{
 		"read secrets of others": func() error {
 			_, err := client.CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{})

@@ -44,8 +44,9 @@ type world struct {
 	admin dynamic.Interface
 	kube  kubernetes.Interface
 	id    identity
-	// syncer is what the syncer may do in the physical cluster.
-	syncer *rest.Config
+	// up leads to the control plane; syncer to the physical cluster, with the rights
+	// that the syncer has there.
+	up, syncer *rest.Config
 	// namespace is the tenant's namespace downstream.
 	namespace string
 	stop      func()
@@ -68,14 +69,27 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	config := physicalCluster(t)
 	target := parse(t, `
 apiVersion: workload.kcp.io/v1alpha1
 kind: SyncTarget
 metadata: {name: us-east1, annotations: {kcp.io/cluster: compute}}
 spec: {}`)
 	target.SetUID(uuid.NewUUID())
-	w := &world{t: t, vw: newFakeVW(t, target), stop: func() {}}
+	w := newWorldFor(t, target.GetName(), target.GetUID(), "compute")
+	w.namespace = w.id.namespace(namespaceKey{tenantCluster, tenantNamespace})
+	w.vw = newFakeVW(t, target)
+	w.up = &rest.Config{Host: w.vw.server.URL}
+	// The fake server waits for its streams to end.
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// newWorldFor returns a world for a SyncTarget of a control plane to be set up by the
+// caller.
+func newWorldFor(t *testing.T, name string, uid types.UID, cluster logicalcluster.Name) *world {
+	t.Helper()
+	config := physicalCluster(t)
+	w := &world{t: t, stop: func() {}}
 	t.Cleanup(func() { w.stop() })
 	var err error
 	if w.admin, err = dynamic.NewForConfig(config); err != nil {
@@ -84,11 +98,10 @@ spec: {}`)
 	if w.kube, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	o := manifest.Options{SyncTargetName: target.GetName(), SyncTargetUID: target.GetUID(), SyncTargetCluster: "compute", Kubeconfig: []byte("none")}
+	o := manifest.Options{SyncTargetName: name, SyncTargetUID: uid, SyncTargetCluster: cluster, Kubeconfig: []byte("none")}
 	account := o.ServiceAccount()
-	key := workloadv1alpha1.TargetKey("compute", target.GetUID())
-	w.id = identity{name: target.GetName(), uid: target.GetUID(), cluster: "compute", targetKey: key, instanceID: key, account: account}
-	w.namespace = w.id.namespace(namespaceKey{tenantCluster, tenantNamespace})
+	key := workloadv1alpha1.TargetKey(cluster, uid)
+	w.id = identity{name: name, uid: uid, cluster: cluster, targetKey: key, instanceID: key, account: account}
 	w.apply(o)
 	w.syncer = rest.CopyConfig(config)
 	w.syncer.Wrap(func(rt http.RoundTripper) http.RoundTripper { return counted{rt, &w.applied} })
@@ -135,7 +148,7 @@ func (w *world) apply(o manifest.Options) {
 func (w *world) start() func() {
 	w.t.Helper()
 	s, err := New(&Config{
-		Upstream: &rest.Config{Host: w.vw.server.URL}, Downstream: w.syncer,
+		Upstream: w.up, Downstream: w.syncer,
 		identity: w.id, leaderElect: true, holder: string(uuid.NewUUID()),
 	})
 	if err != nil {
