@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,14 +36,14 @@ import (
 // roles of syncers and gateways.
 type stage struct {
 	t       *testing.T
+	server  *framework.Server
 	clients *clients.Clients
 	compute logicalcluster.Name
 	tenant  logicalcluster.Name
 	kube    kubernetes.Interface
 
-	mu sync.Mutex
-	// heard has the SyncTargets whose syncer heartbeats.
-	heard map[string]bool
+	// silence stops all heartbeats.
+	silence func()
 }
 
 const (
@@ -53,8 +54,8 @@ const (
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	server := framework.Start(t)
-	s := &stage{t: t, clients: server.Clients(t), heard: map[string]bool{}}
+	s := &stage{t: t, server: framework.Start(t)}
+	s.clients = s.server.Clients(t)
 	s.compute = s.workspace("fleet")
 	s.tenant = s.workspace("tenant")
 	var err error
@@ -69,13 +70,36 @@ func newStage(t *testing.T) *stage {
 	for _, name := range []string{"east", "west"} {
 		_, err := s.clients.SyncTargets(s.compute).Create(t.Context(), &workloadv1alpha1.SyncTarget{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		s.must(err)
-		s.hear(name, true)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); s.beat(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	s.speak()
+	t.Cleanup(func() { s.silence() })
+	for _, name := range []string{"east", "west"} {
+		framework.Eventually(t, name+" is ready", func(context.Context) (bool, string) {
+			conditions := s.target(name).Status.Conditions
+			return meta.IsStatusConditionTrue(conditions, workloadv1alpha1.SyncTargetReady), fmt.Sprintf("%+v", conditions)
+		})
+	}
 	return s
+}
+
+// speak begins the heartbeats of all syncers.
+func (s *stage) speak() {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var beating sync.WaitGroup
+	beating.Go(func() { s.beat(ctx, s.clients) })
+	s.silence = func() { cancel(); beating.Wait() }
+}
+
+// restart stops the server and starts it again; its own clients are made anew.
+func (s *stage) restart() {
+	s.t.Helper()
+	s.silence()
+	s.server.Restart(s.t)
+	s.clients = s.server.Clients(s.t)
+	var err error
+	s.kube, err = s.clients.Kube(s.tenant)
+	s.must(err)
+	s.speak()
 }
 
 func (s *stage) must(err error) {
@@ -101,28 +125,14 @@ func (s *stage) workspace(name string) logicalcluster.Name {
 	return id
 }
 
-func (s *stage) hear(name string, heard bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.heard[name] = heard
-}
-
-// beat is the heartbeat of all syncers and the lease of the gateway, if there is one.
-func (s *stage) beat(ctx context.Context) {
+// beat heartbeats for all syncers until ctx ends.
+func (s *stage) beat(ctx context.Context, c *clients.Clients) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s.mu.Lock()
-		var names []string
-		for name, heard := range s.heard {
-			if heard {
-				names = append(names, name)
-			}
-		}
-		s.mu.Unlock()
-		for _, name := range names {
+		for _, name := range []string{"east", "west"} {
 			patch := fmt.Appendf(nil, `{"status":{"lastSyncerHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
-			_, err := s.clients.SyncTargets(s.compute).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			_, err := c.SyncTargets(s.compute).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 				s.t.Errorf("heartbeat of %s: %v", name, err)
 			}
@@ -355,17 +365,6 @@ func (s *stage) drain(name string, state workloadv1alpha1.DrainState, stages ...
 func TestHandover(t *testing.T) {
 	s := newStage(t)
 	ctx := t.Context()
-	for _, name := range []string{"east", "west"} {
-		framework.Eventually(t, name+" is ready", func(context.Context) (bool, string) {
-			st := s.target(name)
-			for _, c := range st.Status.Conditions {
-				if c.Type == workloadv1alpha1.SyncTargetReady && c.Status == metav1.ConditionTrue {
-					return true, ""
-				}
-			}
-			return false, fmt.Sprintf("%+v", st.Status)
-		})
-	}
 	// A cordoned west makes east the first choice; then both are open.
 	s.patchTarget("west", `{"spec":{"unschedulable":true}}`)
 	s.application(namespaceWeb)
@@ -431,6 +430,7 @@ func TestHandover(t *testing.T) {
 	s.drain("east", workloadv1alpha1.DrainDraining, "Removing")
 	s.removed("east", namespaceWeb)
 	s.assignments(namespaceWeb, "west Active Serving")
+	s.route(namespaceWeb, 0)
 	s.drain("east", workloadv1alpha1.DrainEmpty)
 	framework.Eventually(t, "nothing of east is left", func(ctx context.Context) (bool, string) {
 		reports, err := s.clients.SyncReports(s.tenant, namespaceWeb).List(ctx, metav1.ListOptions{})
@@ -475,6 +475,28 @@ func TestHandover(t *testing.T) {
 		return len(events.Items) == 1 && strings.Contains(events.Items[0].Message, "quota exceeded"), fmt.Sprintf("%+v", events.Items)
 	})
 	s.targetDeleted()
+}
+
+// TestLesson02FutureDrainSurvivesARestart sets evictAfter into the future and restarts
+// the server meanwhile: nothing moves before the instant, and the move begins after it.
+func TestLesson02FutureDrainSurvivesARestart(t *testing.T) {
+	s := newStage(t)
+	s.patchTarget("west", `{"spec":{"unschedulable":true}}`)
+	s.application(namespaceWeb)
+	s.assignments(namespaceWeb, "east Active Syncing")
+	s.patchTarget("west", `{"spec":{"unschedulable":null}}`)
+
+	at := time.Now().Add(10 * time.Second).UTC().Truncate(time.Second)
+	s.patchTarget("east", fmt.Sprintf(`{"spec":{"evictAfter":%q}}`, at.Format(time.RFC3339)))
+	s.drain("east", workloadv1alpha1.DrainWaiting)
+	s.restart()
+	created := s.assignments(namespaceWeb, "east Active Syncing", "west Active Syncing")["west"].CreationTimestamp
+	if created.Time.Before(at) {
+		t.Errorf("the replacement was made at %s, before %s", created, at)
+	}
+	if late := created.Sub(at); late > 5*time.Second {
+		t.Errorf("the replacement was made %s after the instant", late)
+	}
 }
 
 // targetDeleted deletes the SyncTarget that holds everything: it stays until all has
