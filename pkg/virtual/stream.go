@@ -202,11 +202,17 @@ func (f *frameWriter) push() error {
 	return err
 }
 
+// flush sends what has been written, and lifts the deadline: with HTTP/2 a deadline that
+// passes while a stream is quiet resets it.
 func (f *frameWriter) flush() error {
 	if len(f.buf) > 0 {
 		if err := f.push(); err != nil {
 			return err
 		}
 	}
-	return f.control.Flush()
+	if err := f.control.Flush(); err != nil {
+		return err
+	}
+	_ = f.control.SetWriteDeadline(time.Time{}) // as above
+	return nil
 }
