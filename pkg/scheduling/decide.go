@@ -3,7 +3,6 @@ package scheduling
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -302,18 +301,20 @@ func (d *decision) stateHolds() bool {
 
 // choose takes the best eligible candidate.
 func (d *decision) choose() bool {
-	var eligible []Candidate
+	candidates := d.judge().Candidates
 	weighted := true
-	for _, c := range d.judge().Candidates {
-		if c.Eligible() {
-			eligible = append(eligible, c)
-			weighted = weighted && c.Target.MilliCPU > 0
+	for i := range candidates {
+		weighted = weighted && (!candidates[i].Eligible() || candidates[i].Target.MilliCPU > 0)
+	}
+	var chosen *Candidate
+	for i := range candidates {
+		if c := &candidates[i]; c.Eligible() && (chosen == nil || d.compare(c, chosen, weighted) < 0) {
+			chosen = c
 		}
 	}
-	if len(eligible) == 0 {
+	if chosen == nil {
 		return false
 	}
-	chosen := slices.MinFunc(eligible, func(a, b Candidate) int { return d.compare(a, b, weighted) })
 	d.result.Desired = []Assigned{{
 		Target: chosen.Target.Key, Location: chosen.Location, LocationPath: chosen.LocationPath,
 		Reason: "chosen: " + chosen.Reason(),
@@ -338,18 +339,19 @@ func (d *decision) judge() Verdicts {
 // compare orders eligible candidates: those not about to be drained first, then the
 // fewest namespaces (for their CPUs, where all tell them), then by a hash that spreads
 // namespaces and is the same each time.
-func (d *decision) compare(a, b Candidate, weighted bool) int {
+func (d *decision) compare(a, b *Candidate, weighted bool) int {
 	weightA, weightB := int64(1), int64(1)
 	if weighted {
 		weightA, weightB = a.Target.MilliCPU, b.Target.MilliCPU
 	}
-	return cmp.Or(
+	if order := cmp.Or(
 		cmp.Compare(boolInt(!a.Target.EvictAfter.IsZero()), boolInt(!b.Target.EvictAfter.IsZero())),
 		// How full they would be with this one, multiplied out so that equal is equal.
 		cmp.Compare(int64(a.Namespaces+1)*weightB, int64(b.Namespaces+1)*weightA),
-		cmp.Compare(d.hash(a.Target.Key), d.hash(b.Target.Key)),
-		cmp.Compare(a.Target.Key, b.Target.Key),
-	)
+	); order != 0 {
+		return order
+	}
+	return cmp.Or(cmp.Compare(d.hash(a.Target.Key), d.hash(b.Target.Key)), cmp.Compare(a.Target.Key, b.Target.Key))
 }
 
 func boolInt(b bool) int {
@@ -359,11 +361,15 @@ func boolInt(b bool) int {
 	return 0
 }
 
+// hash is FNV-1a over the namespace and the target.
 func (d *decision) hash(target string) uint64 {
-	h := fnv.New64a()
-	// Writing to a hash cannot fail.
-	_, _ = fmt.Fprintf(h, "%s/%s/%s", d.Cluster, d.Namespace, target)
-	return h.Sum64()
+	h := uint64(14695981039346656037)
+	for _, part := range [...]string{string(d.Cluster), "/", d.Namespace, "/", target} {
+		for i := range len(part) {
+			h = (h ^ uint64(part[i])) * 1099511628211
+		}
+	}
+	return h
 }
 
 // stay keeps what has to go and cannot, since nothing can take over.
