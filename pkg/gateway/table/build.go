@@ -11,15 +11,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
-)
-
-const (
-	// IngressClass is the class that gateways serve, beside Ingresses of no class.
-	IngressClass = "kcp"
-	// legacyClassAnnotation is how classes were named before spec.ingressClassName.
-	legacyClassAnnotation = "kubernetes.io/ingress.class"
 )
 
 // Inputs are the API objects of one namespace.
@@ -61,11 +55,7 @@ func BuildNamespace(key NamespaceKey, in Inputs) *Namespace {
 
 // Served reports whether gateways serve the Ingress, by its class.
 func Served(i *networkingv1.Ingress) bool {
-	if i.Spec.IngressClassName != nil {
-		return *i.Spec.IngressClassName == IngressClass
-	}
-	class, ok := i.Annotations[legacyClassAnnotation]
-	return !ok || class == IngressClass
+	return networkingv1alpha1.ServesIngress(i.Spec.IngressClassName, i.Annotations)
 }
 
 // older orders Ingresses by age, then uid.

@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/informer"
@@ -118,7 +120,7 @@ func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, 
 	s := &State{
 		Deleting:       namespace.DeletionTimestamp != nil,
 		Assignments:    assignments,
-		HasIngress:     len(c.own(ingresses, key)) > 0,
+		HasIngress:     slices.ContainsFunc(c.own(ingresses, key), ServedByGateways),
 		Gateways:       c.gateways.List(),
 		Target:         c.fleet.Target,
 		DrainDeadline:  DefaultDrainDeadline,
@@ -170,6 +172,9 @@ func holdsState(gvr schema.GroupVersionResource, obj *unstructured.Unstructured)
 func (c *Controller) hasEndpoints(key logicalcluster.Key) bool {
 	named := map[string]bool{}
 	for _, ingress := range c.own(ingresses, key) {
+		if !ServedByGateways(ingress) {
+			continue
+		}
 		for _, name := range backends(ingress) {
 			named[name] = true
 		}
@@ -182,6 +187,16 @@ func (c *Controller) hasEndpoints(key logicalcluster.Key) bool {
 		}
 	}
 	return false
+}
+
+// ServedByGateways reports whether gateways have a say about an Ingress: those of another class are
+// for a controller in the physical cluster.
+func ServedByGateways(ingress *unstructured.Unstructured) bool {
+	var className *string
+	if name, ok, _ := unstructured.NestedString(ingress.Object, "spec", "ingressClassName"); ok {
+		className = &name
+	}
+	return networkingv1alpha1.ServesIngress(className, ingress.GetAnnotations())
 }
 
 // backends returns the names of the Services that an Ingress sends traffic to.

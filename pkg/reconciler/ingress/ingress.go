@@ -105,7 +105,7 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 		// The first look at the gateways enqueues every Ingress.
 		return reconciler.Result{}, nil
 	}
-	if len(c.assignments.ListNamespace(key.Cluster, key.Namespace)) == 0 {
+	if !handover.ServedByGateways(obj) || len(c.assignments.ListNamespace(key.Cluster, key.Namespace)) == 0 {
 		addresses = nil
 	}
 	want := points(addresses)
