@@ -50,7 +50,7 @@ type fake struct {
 
 	mu       sync.Mutex
 	counts   map[string]int
-	switches map[string]string // "login": off, "home": forbidden, "server": down
+	switches map[string]string // "login": off, "home": forbidden
 	objects  map[string]object // by path/resource/name
 	watchers map[chan event]string
 	revision int
@@ -213,13 +213,6 @@ type userKey struct{}
 
 func (f *fake) authenticated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if f.is("server", "down") {
-			// As when a process is killed: the connection breaks.
-			conn, _, err := w.(http.Hijacker).Hijack()
-			must(func() error { return err })
-			_ = conn.Close()
-			return
-		}
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		user := "admin"
 		if token != adminToken {

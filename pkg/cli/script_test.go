@@ -115,6 +115,8 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	},
 	// set NAME VALUE: a switch of the server (see fake.switches).
 	"set": func(ts *testscript.TestScript, _ bool, args []string) { fakeOf(ts).set(args[0], args[1]) },
+	// stop: nobody listens at the server's address any more.
+	"stop": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(fakeOf(ts).server.Listener.Close()) },
 	// object PATH RESOURCE NAME [!]SUBSTRING: the object's JSON contains the text.
 	"object": func(ts *testscript.TestScript, _ bool, args []string) {
 		obj := fakeOf(ts).get(args[0], args[1], args[2])
