@@ -32,8 +32,8 @@
 //
 // A hub serves an Assignment once it has told its streams everything that was written
 // before the Assignment: its informer has reached the Assignment's revision, or, for a
-// resource where nothing happens, a list of the namespace as of that revision shows
-// nothing that the hub does not hold. A stream's bookmark waits for every Assignment that the server
+// resource where nothing happens, a consistent list of the namespace shows nothing that
+// the hub does not hold. A stream's bookmark waits for every Assignment that the server
 // knew when the stream began. So a client that has the initial state of `assignments`
 // first, and opens its other streams then, has after their bookmarks all objects of all
 // namespaces that it was told of. For an Assignment that appears later, its objects may

@@ -36,8 +36,8 @@ func assignees(obj *unstructured.Unstructured) audience {
 	return audience{assigned: space{cluster: logicalcluster.From(obj), namespace: obj.GetNamespace()}}
 }
 
-// listAt lists one namespace as it stood at a revision, or later.
-type listAt func(ctx context.Context, s space, revision uint64) (*unstructured.UnstructuredList, error)
+// listFunc is a consistent list of one namespace.
+type listFunc func(ctx context.Context, s space) (*unstructured.UnstructuredList, error)
 
 // hub spreads the changes of one resource over the open streams of a workspace.
 type hub struct {
@@ -46,7 +46,7 @@ type hub struct {
 	resource    *resource
 	informer    *informer.Informer[*unstructured.Unstructured]
 	assignments *assignments
-	list        listAt
+	list        listFunc
 
 	mu       sync.Mutex
 	groups   map[audience]map[logicalcluster.Key]*unstructured.Unstructured
@@ -60,7 +60,7 @@ type hub struct {
 }
 
 // newHub returns a hub that holds what its informer holds, once that has synced.
-func newHub(ctx context.Context, res *resource, i *informer.Informer[*unstructured.Unstructured], a *assignments, list listAt) *hub {
+func newHub(ctx context.Context, res *resource, i *informer.Informer[*unstructured.Unstructured], a *assignments, list listFunc) *hub {
 	return &hub{
 		ctx:         ctx,
 		resource:    res,

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,13 +130,13 @@ func inCluster(r *http.Request, cluster logicalcluster.Name, u user.Info, path s
 }
 
 // read makes a GET request of this package's own and returns the object or list.
-func (h *Handler) read(ctx context.Context, cluster logicalcluster.Name, path string, query url.Values) (map[string]any, error) {
+func (h *Handler) read(ctx context.Context, cluster logicalcluster.Name, path string) (map[string]any, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %q in cluster %q: %w", path, cluster, err)
 	}
 	r.Header.Set("Accept", "application/json")
-	if r, err = inCluster(r, cluster, serverUser, path, query, nil); err != nil {
+	if r, err = inCluster(r, cluster, serverUser, path, nil, nil); err != nil {
 		return nil, err
 	}
 	w := &recorder{header: http.Header{}, code: http.StatusOK}
@@ -154,26 +153,17 @@ func (h *Handler) read(ctx context.Context, cluster logicalcluster.Name, path st
 
 // fetch returns one object as it stands in storage.
 func (h *Handler) fetch(ctx context.Context, res *resource, key logicalcluster.Key) (*unstructured.Unstructured, error) {
-	obj, err := h.read(ctx, key.Cluster, apiPath(res, key.Namespace, key.Name, ""), nil)
+	obj, err := h.read(ctx, key.Cluster, apiPath(res, key.Namespace, key.Name, ""))
 	if err != nil {
 		return nil, err
 	}
 	return &unstructured.Unstructured{Object: obj}, nil
 }
 
-// listNamespace returns one namespace as it stood at a revision. An exact list of a
-// revision that the watch cache of a quiet resource has not reached is read from etcd at
-// once; a consistent one would wait until etcd reports progress to the cache. That is
-// what is left where the revision has been compacted.
-func (h *Handler) listNamespace(ctx context.Context, res *resource, s space, revision uint64) (*unstructured.UnstructuredList, error) {
-	path := apiPath(res, s.namespace, "", "")
-	obj, err := h.read(ctx, s.cluster, path, url.Values{
-		"resourceVersion":      {strconv.FormatUint(revision, 10)},
-		"resourceVersionMatch": {string(metav1.ResourceVersionMatchExact)},
-	})
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		obj, err = h.read(ctx, s.cluster, path, nil)
-	}
+// listNamespace returns a consistent list of one namespace. Where the resource is quiet
+// it takes up to 100 ms, in which the watch cache waits for etcd to report progress.
+func (h *Handler) listNamespace(ctx context.Context, res *resource, s space) (*unstructured.UnstructuredList, error) {
+	obj, err := h.read(ctx, s.cluster, apiPath(res, s.namespace, "", ""))
 	if err != nil {
 		return nil, err
 	}

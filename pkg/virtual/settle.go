@@ -146,7 +146,7 @@ func (h *hub) reached(g grant, revision uint64) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
 	defer cancel()
-	list, err := h.list(ctx, g.space, revision)
+	list, err := h.list(ctx, g.space)
 	if err != nil {
 		return false, fmt.Errorf("cannot list %s of namespace %q in cluster %q: %w", h.resource.gvr.Resource, g.space.namespace, g.space.cluster, err)
 	}
@@ -154,7 +154,7 @@ func (h *hub) reached(g grant, revision uint64) (bool, error) {
 }
 
 // covers reports whether the hub holds of a space what list holds, or newer. It says no
-// where an object of the list was deleted since; then the informer's revision says yes.
+// where an object of the list was deleted since; the next list says yes.
 func (h *hub) covers(sp space, list *unstructured.UnstructuredList) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -195,20 +195,7 @@ func TestQuietResource(t *testing.T) {
 	w.stream(east.base + configMaps).sync().shows("c1|ns/a")
 }
 
-// TestCompactedRevision has an Assignment whose revision etcd no longer knows.
-func TestCompactedRevision(t *testing.T) {
-	w := newWorld(t)
-	east := w.register("east")
-	w.put("configmaps", obj("ConfigMap", "c1", "ns", "a"))
-	open := w.stream(east.base + configMaps).sync()
-	w.mu.Lock()
-	w.compacted = 1 << 40
-	w.mu.Unlock()
-	w.put("assignments", assignment("c1", "ns", east))
-	open.shows("c1|ns/a")
-}
-
-// TestDeletedAfterAssignment deletes an object that the list as of the Assignment shows.
+// TestDeletedAfterAssignment deletes an object while its events are held back.
 func TestDeletedAfterAssignment(t *testing.T) {
 	w := newWorld(t)
 	east := w.register("east")

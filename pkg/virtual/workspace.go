@@ -204,8 +204,8 @@ func (ws *workspace) hub(ctx context.Context, res *resource) (*hub, error) {
 	lazy.once.Do(func() {
 		a := ws.handler.assignments
 		i := ws.handler.config.Informers.Unstructured(res.gvr)
-		lazy.hub = newHub(ws.ctx, res, i, a, func(ctx context.Context, s space, revision uint64) (*unstructured.UnstructuredList, error) {
-			return ws.handler.listNamespace(ctx, res, s, revision)
+		lazy.hub = newHub(ws.ctx, res, i, a, func(ctx context.Context, s space) (*unstructured.UnstructuredList, error) {
+			return ws.handler.listNamespace(ctx, res, s)
 		})
 		go func() {
 			if a.informer.WaitForSync(ws.ctx) && i.WaitForSync(ws.ctx) {
