@@ -89,9 +89,6 @@ func (c *Console) Confirm(ctx context.Context, question, flag string) error {
 // Good returns s in the colour of success, where stdout shows colours.
 func (c *Console) Good(s string) string { return c.paint(c.Out, green, s) }
 
-// Bad returns s in the colour of failure, where stdout shows colours.
-func (c *Console) Bad(s string) string { return c.paint(c.Out, red, s) }
-
 type colour string
 
 const (

@@ -153,9 +153,10 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 		if !away {
-			f.Console.Note("%s; the drain goes on, waiting for the server.", p.Error())
+			f.Console.Note("%s; waiting for the server to come back.", p.Error())
 			away = true
 		}
+		f.blockedSince = time.Time{} // what was not seen does not count
 		if err := f.pause(ctx, retryAfter); err != nil {
 			return err
 		}
@@ -269,13 +270,8 @@ func sorted(m map[string]string) []string {
 	return keys
 }
 
-// blocked says what is left and why it cannot go.
+// blocked ends the wait; the reasons stand in the lines that show printed.
 func (f *follower) blocked() error {
-	for _, n := range f.status.Namespaces {
-		if n.Stage == "Blocked" {
-			f.Console.Note("%s", f.Console.Bad(fmt.Sprintf("blocked: %s/%s: %s", n.Workspace, n.Namespace, n.Message)))
-		}
-	}
 	return problem.New("drain of %s is blocked: %s; what runs there stays", f.name, count(f.status.Remaining)).
 		Hint("make room elsewhere and the drain goes on by itself, or end it: kubectl kcp uncordon %s", f.name)
 }
