@@ -107,7 +107,7 @@ func (c *config) complete(d deps) {
 		build = genericapiserver.DefaultBuildHandlerChain
 	}
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
-		handler := build(d.wrapHandler(notFoundCluster(apiHandler, gc.Serializer)), gc)
+		handler := build(authn.WithLocalServiceAccounts(d.wrapHandler(withinWorkspace(apiHandler, gc.Serializer))), gc)
 		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler, gc.Serializer))
 		handler = withCluster(handler, d.resolver, gc.Serializer)
 		return withPublic(handler, d.public)

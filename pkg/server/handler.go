@@ -4,12 +4,15 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
@@ -38,6 +41,10 @@ func withCluster(next http.Handler, resolver PathResolver, codecs runtime.Negoti
 		cluster := logicalcluster.System
 		if rest, ok := strings.CutPrefix(req.URL.Path, clustersPrefix); ok {
 			name, path, _ := strings.Cut(rest, "/")
+			if name == "" {
+				writeError(w, req, codecs, errNoWorkspace)
+				return
+			}
 			if err := checkPath(req.URL, path); err != nil {
 				writeError(w, req, codecs, err)
 				return
@@ -52,7 +59,7 @@ func withCluster(next http.Handler, resolver PathResolver, codecs runtime.Negoti
 			req = req.Clone(req.Context())
 			req.URL = &u
 		} else if req.URL.Path+"/" == clustersPrefix {
-			writeError(w, req, codecs, apierrors.NewBadRequest("no workspace in the request path: use /clusters/<workspace>"))
+			writeError(w, req, codecs, errNoWorkspace)
 			return
 		}
 		next.ServeHTTP(w, req.WithContext(logicalcluster.WithCluster(req.Context(), cluster)))
@@ -79,8 +86,14 @@ func checkPath(u *url.URL, path string) error {
 	if strings.HasPrefix("/"+path+"/", clustersPrefix) {
 		return apierrors.NewBadRequest("the request path names two workspaces")
 	}
-	for i, segment := range strings.Split(path, "/") {
-		if segment == "." || segment == ".." || (segment == "" && i == 0 && path != "") {
+	if strings.HasPrefix("/"+path+"/", authz.ServicesPrefix) {
+		// They know no workspace but those in their own paths; below one, an identity that
+		// its admin impersonates would be taken for the real one.
+		return notFound("virtual workspaces are served at /services/ only")
+	}
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if segment == "." || segment == ".." || (segment == "" && i < len(segments)-1) {
 			return apierrors.NewBadRequest("the request path must not contain empty or dot segments")
 		}
 	}
@@ -96,13 +109,26 @@ func resolve(ctx context.Context, resolver PathResolver, name string) (logicalcl
 	}
 	path, err := logicalcluster.ParsePath(name)
 	if err != nil {
-		return "", apierrors.NewBadRequest(err.Error())
+		// No workspace can have such a name, so this tells nothing.
+		return "", notFound(err.Error())
 	}
 	cluster, err := resolver.Resolve(ctx, path)
 	if apierrors.IsNotFound(err) {
 		return authz.UnknownCluster, nil
 	}
 	return cluster, err
+}
+
+var errNoWorkspace = apierrors.NewBadRequest("no workspace in the request path: use /clusters/<workspace>")
+
+// notFound is a 404 with a message of its own.
+func notFound(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotFound,
+		Reason:  metav1.StatusReasonNotFound,
+		Message: message,
+	}}
 }
 
 func writeError(w http.ResponseWriter, req *http.Request, codecs runtime.NegotiatedSerializer, err error) {
@@ -121,13 +147,19 @@ func longRunning() request.LongRunningRequestCheck {
 	}
 }
 
-// notFoundCluster ends a request to a workspace that does not exist, where authorization
-// has let it through: only administrators get here, and may know.
-func notFoundCluster(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+// withinWorkspace stands between authorization and the API. It ends a request to a
+// workspace that does not exist, which only administrators bring this far, and keeps
+// from a workspace's own admins what speaks of the whole server: metrics, profiles, the
+// state of priority and fairness. RBAC of a workspace cannot give that.
+func withinWorkspace(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		cluster, err := logicalcluster.FromContext(req.Context())
-		if err == nil && cluster == authz.UnknownCluster {
-			err = apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, "in the request path")
+		switch {
+		case err != nil:
+		case cluster == authz.UnknownCluster:
+			err = notFound("there is no such workspace")
+		case cluster != logicalcluster.System && !servedInWorkspace(req.URL.Path) && !isAdministrator(req.Context()):
+			err = notFound("nothing is served in a workspace at " + req.URL.Path)
 		}
 		if err != nil {
 			writeError(w, req, codecs, err)
@@ -135,4 +167,18 @@ func notFoundCluster(next http.Handler, codecs runtime.NegotiatedSerializer) htt
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// workspacePaths are the first segments of what tenants may see of a workspace, "" being
+// the index.
+var workspacePaths = sets.New("", "api", "apis", "openapi", "openid", ".well-known", "version", "healthz", "livez", "readyz")
+
+func servedInWorkspace(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return workspacePaths.Has(first)
+}
+
+func isAdministrator(ctx context.Context) bool {
+	u, ok := request.UserFrom(ctx)
+	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

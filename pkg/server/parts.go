@@ -9,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -30,6 +28,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/workspace"
 	"github.com/13eedeaf/kcp/pkg/scheduling"
 	kcpadmission "github.com/13eedeaf/kcp/pkg/server/admission"
+	"github.com/13eedeaf/kcp/pkg/server/admission/kinds"
 	"github.com/13eedeaf/kcp/pkg/server/admission/lifecycle"
 	locationadmission "github.com/13eedeaf/kcp/pkg/server/admission/location"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
@@ -76,10 +75,11 @@ func newParts(o options.Completed, cfg *config, deleteCluster func(context.Conte
 	p.index = workspaces.NewIndex(p.informers.Workspaces(), workspaces.Live(p.clients))
 	p.home = workspaces.NewHome(p.index, workspaces.Create(p.clients))
 	p.admission = admission.NewChainHandler(
-		workspaceadmission.New(p.index, p.workspaceType(), o.URL, fromServer),
+		workspaceadmission.New(p.index, p.workspaceType(), o.URL, kcpadmission.IsServer),
 		lifecycle.New(cfg.registry),
 		kcpadmission.NewPlugin(),
 		locationadmission.New(p.index, cfg.authorizer),
+		kinds.New(clients.Scheme),
 	)
 	p.controllers = p.newControllers(deleteCluster)
 	return p, p.newLogin(o)
@@ -90,13 +90,6 @@ func (p *parts) workspaceType() workspaceadmission.GetType {
 		func(ctx context.Context, cluster logicalcluster.Name, name string, opts metav1.GetOptions) (*tenancyv1alpha1.WorkspaceType, error) {
 			return p.clients.WorkspaceTypes(cluster).Get(ctx, name, opts)
 		})
-}
-
-// fromServer recognizes requests of the server's own client. Others cannot take its name:
-// authorization refuses the impersonation of system identities.
-func fromServer(ctx context.Context) bool {
-	u, ok := request.UserFrom(ctx)
-	return ok && u.GetName() == user.APIServerUser
 }
 
 func (p *parts) newLogin(o options.Completed) error {
@@ -125,6 +118,7 @@ func (p *parts) newControllers(deleteCluster func(context.Context, logicalcluste
 		Path:        p.index.Path,
 		Ancestors:   p.index.Ancestors,
 		Resolve:     p.index.Resolve,
+		MayUse:      locationadmission.MayUse,
 		Clock:       realClock,
 	})
 	handovers := handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: fleet, Clock: realClock})
@@ -146,8 +140,10 @@ func (p *parts) deps() deps {
 		resolver:      p.index,
 		admission:     p.admission,
 		authenticator: p.authenticator,
-		wrapHandler:   kcpadmission.FilterSystemOwned,
-		public:        p.public(),
+		wrapHandler: func(h http.Handler) http.Handler {
+			return authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(h))
+		},
+		public: p.public(),
 	}
 }
 

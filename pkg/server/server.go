@@ -17,9 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
+	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/server/crds"
 	"github.com/13eedeaf/kcp/pkg/server/etcd"
 	"github.com/13eedeaf/kcp/pkg/server/native"
@@ -118,8 +120,11 @@ func (s *Server) assemble(ctx context.Context, cfg *config) error {
 		return err
 	}
 	for i, p := range generic {
-		if reviews, ok := p.(authenticationrest.RESTStorageProvider); ok {
-			generic[i] = authn.StorageProvider{RESTStorageProvider: reviews}
+		switch p := p.(type) {
+		case authenticationrest.RESTStorageProvider:
+			generic[i] = authn.StorageProvider{RESTStorageProvider: p}
+		case rbacrest.RESTStorageProvider:
+			generic[i] = authz.StorageProvider{RESTStorageProvider: p, Registry: cfg.registry}
 		}
 	}
 	if err := cp.InstallAPIs(native.Providers(generic)...); err != nil {

@@ -45,8 +45,13 @@ type Index struct {
 	mu sync.RWMutex
 	// place says where the Workspace object of a cluster stands.
 	place map[logicalcluster.Name]logicalcluster.Key
-	// found holds places that were found live, until their event comes.
-	found map[logicalcluster.Name]logicalcluster.Key
+	// found holds workspaces that were found live, until their event comes.
+	found map[logicalcluster.Name]foundWorkspace
+}
+
+type foundWorkspace struct {
+	key logicalcluster.Key
+	ws  *tenancyv1alpha1.Workspace
 }
 
 // GetWorkspace reads one Workspace object from the API.
@@ -68,7 +73,7 @@ func NewIndex(workspaces *informer.Informer[*tenancyv1alpha1.Workspace], get Get
 		get:        get,
 		live:       make(chan struct{}, maxLiveLookups),
 		place:      map[logicalcluster.Name]logicalcluster.Key{},
-		found:      map[logicalcluster.Name]logicalcluster.Key{},
+		found:      map[logicalcluster.Name]foundWorkspace{},
 	}
 	workspaces.AddHandler(i.handle)
 	return i
@@ -148,8 +153,8 @@ func (i *Index) Key(cluster logicalcluster.Name) (logicalcluster.Key, bool) {
 	if key, ok := i.place[cluster]; ok {
 		return key, true
 	}
-	key, ok := i.found[cluster]
-	return key, ok
+	found, ok := i.found[cluster]
+	return found.key, ok
 }
 
 func (i *Index) child(ctx context.Context, parent logicalcluster.Name, name string) (logicalcluster.Name, error) {
@@ -172,13 +177,13 @@ func (i *Index) child(ctx context.Context, parent logicalcluster.Name, name stri
 		return "", ErrNotFound
 	}
 	id := logicalcluster.Name(ws.Spec.Cluster)
-	i.remember(id, logicalcluster.Key{Cluster: parent, Name: name})
+	i.remember(id, foundWorkspace{logicalcluster.Key{Cluster: parent, Name: name}, ws})
 	return id, nil
 }
 
 // remember makes an id that was found live resolvable until its event comes, so that
 // what is below it can be looked up.
-func (i *Index) remember(id logicalcluster.Name, key logicalcluster.Key) {
+func (i *Index) remember(id logicalcluster.Name, found foundWorkspace) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if _, ok := i.place[id]; ok {
@@ -187,21 +192,24 @@ func (i *Index) remember(id logicalcluster.Name, key logicalcluster.Key) {
 	if len(i.found) >= maxFound {
 		clear(i.found)
 	}
-	i.found[id] = key
+	i.found[id] = found
 }
 
 // Workspace returns the Workspace object of a cluster; false for root, for an id that
-// names none, and for one whose event has not come yet. The object is shared.
+// names none, and for one whose event has not come yet and that nobody has looked up by
+// its path. The object is shared.
 func (i *Index) Workspace(cluster logicalcluster.Name) (*tenancyv1alpha1.Workspace, bool) {
 	key, ok := i.Key(cluster)
 	if !ok {
 		return nil, false
 	}
-	ws, ok := i.workspaces.Get(key.Cluster, "", key.Name)
-	if !ok || ws.Spec.Cluster != string(cluster) {
-		return nil, false
+	if ws, ok := i.workspaces.Get(key.Cluster, "", key.Name); ok && ws.Spec.Cluster == string(cluster) {
+		return ws, true
 	}
-	return ws, true
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	found, ok := i.found[cluster]
+	return found.ws, ok
 }
 
 // Deleting reports whether a cluster's workspace is being deleted.

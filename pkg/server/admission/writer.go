@@ -41,6 +41,13 @@ func systemWriter(ctx context.Context) (Writer, bool) {
 	return w, ok
 }
 
+// IsServer reports whether a request is marked as the server's own. Its user's name does
+// not say: an administrator may impersonate that.
+func IsServer(ctx context.Context) bool {
+	w, _ := systemWriter(ctx)
+	return w.component == server
+}
+
 // mayWriteMirrorOf reports whether w may write a mirrored object of the target with the
 // given key.
 func (w Writer) mayWriteMirrorOf(targetKey string) bool {

@@ -5,10 +5,21 @@
 //  1. the wildcard cluster and the system cluster are closed to everyone else, save for
 //     the health and version endpoints;
 //  2. nobody becomes a system identity by impersonation;
-//  3. a workspace is closed to whoever lacks the verb "access" on "/" in it: the answer
-//     is the same as for a workspace that does not exist;
-//  4. RBAC of that cluster decides. Roles that the cluster does not have are looked up
-//     in the system cluster, where upstream's bootstrap roles stand once for all.
+//  3. a workspace is closed to whoever lacks the verb "access" on "/" in it, and to the
+//     service accounts of others: the answer is the same as for a workspace that does
+//     not exist;
+//  4. RBAC of that cluster decides. ClusterRoles that the cluster does not have are
+//     looked up in the system cluster, where upstream's bootstrap roles stand once for
+//     all. StorageProvider shows them in the API too, and lets the check against
+//     escalation find them.
+//
+// # Impersonation
+//
+// Upstream's constrained impersonation (verbs impersonate:* and impersonate-on:*) is
+// refused to all but administrators: its filter remembers, under a key that knows no
+// cluster, who may impersonate whom, so what an admin of one workspace may do there would
+// be allowed in all; and it asks for all groups at once. The plain verb impersonate asks
+// each time.
 package authz
 
 import (
@@ -22,6 +33,7 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/storage"
 )
 
@@ -81,7 +93,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes)
 		return authorizer.DecisionDeny, "the wildcard cluster is for administrators", nil
 	case logicalcluster.System:
 		if attrs.IsResourceRequest() {
-			return authorizer.DecisionDeny, "no workspace in the request path: use /clusters/<workspace>", nil
+			return authorizer.DecisionDeny, "the system cluster is for administrators; to reach a workspace, use /clusters/<workspace>", nil
 		}
 		return a.rbac.Authorize(ctx, attrs)
 	}
@@ -110,9 +122,14 @@ func (a *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string
 }
 
 // mayEnter reports whether u has the verb access in the cluster. A cluster's own service
-// accounts always may: a token of another cluster has been refused before.
+// accounts always may.
 func (a *Authorizer) mayEnter(ctx context.Context, u user.Info, cluster logicalcluster.Name) (bool, error) {
 	if cluster == UnknownCluster {
+		return false, nil
+	}
+	// The account of the same name in another cluster is somebody else. One that is
+	// impersonated names no cluster: it is this one's.
+	if home, ok := authn.ClusterOf(u); ok && home != cluster {
 		return false, nil
 	}
 	if _, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
@@ -133,13 +150,17 @@ func authenticated(u user.Info) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "log in first", nil
 }
 
-// impersonatesSystem recognizes impersonation of the server's own users and groups. An
-// admin of a workspace holds every verb in it, impersonation too, and would otherwise
-// leave it that way. Service accounts and the groups that every login has are the
-// workspace's own.
+// impersonatesSystem recognizes impersonation of the server's own users and groups, and
+// constrained impersonation. An admin of a workspace holds every verb in it,
+// impersonation too, and would otherwise leave it that way. Service accounts and the
+// groups that every login has are the workspace's own.
 func impersonatesSystem(attrs authorizer.Attributes) bool {
-	if !strings.HasPrefix(attrs.GetVerb(), "impersonate") {
+	verb, constrained, _ := strings.Cut(attrs.GetVerb(), ":")
+	if verb != "impersonate" && verb != "impersonate-on" {
 		return false
+	}
+	if constrained != "" {
+		return true
 	}
 	name := attrs.GetName()
 	if !strings.HasPrefix(name, "system:") {

@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,6 +72,11 @@ func (g getter) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterR
 		return out, err
 	}
 	system, err := g.clusterRoleBindings(logicalcluster.WithCluster(ctx, logicalcluster.System))
+	for _, binding := range system {
+		// An account of the system cluster is none of this one: whoever makes one of the
+		// same name here must not get upstream's rights of a controller.
+		binding.Subjects = slices.DeleteFunc(slices.Clone(binding.Subjects), func(s rbacv1.Subject) bool { return s.Kind == rbacv1.ServiceAccountKind })
+	}
 	return append(out, system...), err
 }
 

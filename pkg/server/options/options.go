@@ -14,6 +14,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -65,15 +66,26 @@ func New() *Options {
 	}
 	upstream.Authentication.ServiceAccounts.ExtendExpiration = false
 	upstream.Features.EnableProfiling = true
-	// Servers of this product do not forward requests to peers of another version.
-	if err := utilfeature.DefaultMutableFeatureGate.Set(string(genericfeatures.UnknownVersionInteroperabilityProxy) + "=false"); err != nil {
-		klog.Background().Error(err, "Cannot switch off an upstream feature", "feature", genericfeatures.UnknownVersionInteroperabilityProxy)
-	}
+	switchOff(
+		// Servers of this product do not forward requests to peers of another version.
+		genericfeatures.UnknownVersionInteroperabilityProxy,
+		// It remembers who may impersonate whom under a key that knows no cluster; authz
+		// refuses its verbs, so that nothing rests on this switch.
+		genericfeatures.ConstrainedImpersonation,
+	)
 	return &Options{
 		RootDirectory: ".kcp",
 		LoginClientID: "kcp",
 		LoginScopes:   []string{"openid", "email", "profile", "offline_access"},
 		ControlPlane:  upstream,
+	}
+}
+
+func switchOff(features ...featuregate.Feature) {
+	for _, feature := range features {
+		if err := utilfeature.DefaultMutableFeatureGate.Set(string(feature) + "=false"); err != nil {
+			klog.Background().Error(err, "Cannot switch off an upstream feature", "feature", feature)
+		}
 	}
 }
 
