@@ -7,7 +7,7 @@ SHELL := /bin/bash
 BIN := $(CURDIR)/bin
 KUBERNETES_VERSION := v1.37.2
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
-LDFLAGS := -X github.com/13eedeaf/kcp/pkg/version.version=$(VERSION)
+LDFLAGS := -X github.com/13eedeaf/kcp/pkg/version.version=$(VERSION) -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)+kcp-$(VERSION)
 KUBE_LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)
 export PATH := $(BIN):$(PATH)
 # VCS stamps would differ from build to build and say nothing that VERSION does not.
