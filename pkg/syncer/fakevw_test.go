@@ -36,6 +36,8 @@ type fakeVW struct {
 	target   *unstructured.Unstructured
 	// requests counts requests for single objects, by "METHOD resource".
 	requests map[string]int
+	// refused says which status updates are invalid.
+	refused func(obj *unstructured.Unstructured) bool
 	// down makes every request fail, hidden leaves objects out of streams.
 	down   bool
 	hidden func(resource string, obj *unstructured.Unstructured) bool
@@ -306,6 +308,10 @@ func (f *fakeVW) serveObject(w http.ResponseWriter, r *http.Request, cluster str
 		obj := &unstructured.Unstructured{}
 		if err := obj.UnmarshalJSON(body); err != nil {
 			fail(w, apierrors.NewBadRequest(err.Error()))
+			return
+		}
+		if status && f.refused != nil && f.refused(obj) {
+			fail(w, apierrors.NewInvalid(obj.GroupVersionKind().GroupKind(), name, nil))
 			return
 		}
 		if r.Method == http.MethodPost {

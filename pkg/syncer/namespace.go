@@ -168,6 +168,12 @@ func (s *session) removeNamespace(ctx context.Context, key namespaceKey, assignm
 		return s.deleteNamespace(ctx, key, ns, assignment)
 	}
 	s.down.stop(name)
+	s.settled.Range(func(object, _ any) bool {
+		if object.(objectKey).namespaceKey == key {
+			s.settled.Delete(object)
+		}
+		return true
+	})
 	if assignment == nil || !slices.Contains(assignment.GetFinalizers(), workloadv1alpha1.SyncerFinalizer) {
 		return reconciler.Result{}, nil
 	}
@@ -203,8 +209,15 @@ func (s *session) deleteNamespace(ctx context.Context, key namespaceKey, ns, ass
 			return reconciler.Result{RequeueAfter: later}, nil
 		}
 	}
+	left, err := s.removeWorkloads(ctx, ns.GetName())
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	if left > 0 {
+		return reconciler.Result{RequeueAfter: later}, nil
+	}
 	klog.FromContext(ctx).Info("Deleting the namespace downstream: it is no longer assigned here", "namespace", ns.GetName())
-	err := s.down.client.Resource(namespacesGVR).Delete(ctx, ns.GetName(), metav1.DeleteOptions{
+	err = s.down.client.Resource(namespacesGVR).Delete(ctx, ns.GetName(), metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: ptr.To(ns.GetUID())},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -243,10 +256,16 @@ func (s *session) deleteUp(ctx context.Context, r resources.Resource, key namesp
 	if err != nil {
 		return err
 	}
+	if r == resources.Pods {
+		s.withdrawn.Store(obj.GetUID(), struct{}{})
+	}
 	err = client.Delete(ctx, obj.GetName(), metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0),
 		Preconditions:      &metav1.Preconditions{UID: ptr.To(obj.GetUID())},
 	})
+	if err != nil {
+		s.withdrawn.Delete(obj.GetUID())
+	}
 	// A conflict is another object under the name; the next pass sees it.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("cannot delete %s %s: %w", r, key.key(obj.GetName()), err)

@@ -86,8 +86,8 @@ func (s *session) deleteCopy(ctx context.Context, key objectKey, existing *unstr
 	return nil
 }
 
-// apply brings the copy to the object's state and returns it. wait is set where drift
-// was seen and its repair put off.
+// apply brings the copy to the object's state and returns it, or nil where it had to be
+// deleted first. wait is set where drift was seen and its repair put off.
 func (s *session) apply(ctx context.Context, key objectKey, source, existing *unstructured.Unstructured) (current *unstructured.Unstructured, wait time.Duration, err error) {
 	namespace := s.id.namespace(key.namespaceKey)
 	desired, err := transform.Down(key.Resource, source, namespace, s.id.instanceID)
@@ -100,7 +100,7 @@ func (s *session) apply(ctx context.Context, key objectKey, source, existing *un
 			return existing, 0, nil
 		}
 		if key.Resource.RunsOnce && otherSource(existing, source) {
-			return existing, 0, s.deleteCopy(ctx, key, existing)
+			return nil, 0, s.deleteCopy(ctx, key, existing)
 		}
 		done, wait, err := s.inSync(key, desired, existing)
 		if done || wait > 0 || err != nil {
@@ -111,7 +111,7 @@ func (s *session) apply(ctx context.Context, key objectKey, source, existing *un
 	if err != nil {
 		if existing != nil && apierrors.IsInvalid(err) && otherSource(existing, source) {
 			// The object was deleted and made anew with what cannot be changed in place.
-			return existing, 0, s.deleteCopy(ctx, key, existing)
+			return nil, 0, s.deleteCopy(ctx, key, existing)
 		}
 		return existing, 0, fmt.Errorf("cannot apply %s %q in downstream namespace %q: %w", key.Resource, key.Name, namespace, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -68,6 +69,8 @@ type session struct {
 	settled sync.Map // objectKey → string
 	// restarts holds the mirrored pods that somebody deleted in the workspace.
 	restarts sync.Map // mirrorKey → types.UID of the pod downstream
+	// withdrawn holds the uids of mirrored pods that the syncer itself deletes.
+	withdrawn sync.Map // types.UID → struct{}
 }
 
 // newSession returns a session whose caches end with ctx; run does the work.
@@ -176,6 +179,9 @@ func (s *session) mirrored(r resources.Resource, mirror *unstructured.Unstructur
 // podDeletedUpstream notes that a mirrored pod was deleted in the workspace. Whether
 // that was somebody's wish is decided with the mirror's key in hand.
 func (s *session) podDeletedUpstream(pod *unstructured.Unstructured) {
+	if _, own := s.withdrawn.LoadAndDelete(pod.GetUID()); own {
+		return
+	}
 	if key, ok := s.mirrored(resources.Pods, pod); ok {
 		s.restarts.Store(key, types.UID(pod.GetAnnotations()[names.MirrorUIDAnnotation]))
 	}
@@ -319,6 +325,7 @@ func (s *session) run() {
 	}
 	logger.Info("Both sides are known, syncing", "namespaces", len(s.assignments.List()), "resources", len(s.synced))
 	s.enqueueAll()
+	wg.Go(func() { wait.UntilWithContext(ctx, func(context.Context) { s.drift.GC() }, driftBackoffMax) })
 	wg.Go(func() { s.namespaceQueue.Run(ctx) })
 	wg.Go(func() { s.objectQueue.Run(ctx) })
 	wg.Go(func() { s.mirrorQueue.Run(ctx) })

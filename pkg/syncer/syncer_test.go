@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
@@ -93,17 +94,21 @@ func (w *world) setReady(pod corev1.Pod, number int, ready bool) {
 	if err := client.Bind(w.t.Context(), binding, metav1.CreateOptions{}); err != nil && !apierrors.IsConflict(err) {
 		w.t.Fatal(err)
 	}
-	current, err := client.Get(w.t.Context(), pod.Name, metav1.GetOptions{})
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := client.Get(w.t.Context(), pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Status.Phase = corev1.PodRunning
+		current.Status.PodIP = fmt.Sprintf("10.1.1.%d", number)
+		current.Status.PodIPs = []corev1.PodIP{{IP: current.Status.PodIP}}
+		current.Status.HostIP = "10.9.9.9"
+		current.Status.HostIPs = []corev1.HostIP{{IP: current.Status.HostIP}}
+		current.Status.Conditions = []corev1.PodCondition{condition}
+		_, err = client.UpdateStatus(w.t.Context(), current, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		w.t.Fatal(err)
-	}
-	current.Status.Phase = corev1.PodRunning
-	current.Status.PodIP = fmt.Sprintf("10.1.1.%d", number)
-	current.Status.PodIPs = []corev1.PodIP{{IP: current.Status.PodIP}}
-	current.Status.HostIP = "10.9.9.9"
-	current.Status.HostIPs = []corev1.HostIP{{IP: current.Status.HostIP}}
-	current.Status.Conditions = []corev1.PodCondition{condition}
-	if _, err := client.UpdateStatus(w.t.Context(), current, metav1.UpdateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -460,6 +465,27 @@ func TestPodOfTheSameName(t *testing.T) {
 	w.eventually("the second is mirrored", mirrored(uid))
 	if got := w.downstream(pods, "db-0"); got == nil || got.GetUID() != uid {
 		t.Errorf("pod %v was deleted because its predecessor's mirror was", uid)
+	}
+}
+
+// A mirror that the syncer itself takes back is no order to restart the pod.
+func TestRefusedMirrorStatus(t *testing.T) {
+	w := deployed(t)
+	pod := w.pods()[0]
+	mirror := names.Mirror(w.id.targetKey, pod.Name)
+	w.eventually("the pod is mirrored", func() bool { return w.upstream("pods", mirror) != nil })
+	first := w.upstream("pods", mirror).GetUID()
+	w.vw.mu.Lock()
+	w.vw.refused = func(obj *unstructured.Unstructured) bool { return obj.GetUID() == first }
+	w.vw.mu.Unlock()
+	before := w.uids()
+	w.setReady(pod, 1, true)
+	w.eventually("there is a new mirror with the status", func() bool {
+		got := w.upstream("pods", mirror)
+		return got != nil && got.GetUID() != first && field(got, "status", "podIP") == "10.1.1.1"
+	})
+	if diff := cmp.Diff(before, w.uids()); diff != "" {
+		t.Errorf("uids (-before +after):\n%s", diff)
 	}
 }
 

@@ -24,6 +24,8 @@ type Resource struct {
 	// RunsOnce says that an object of the kind ends, and that making it anew would run
 	// it again.
 	RunsOnce bool
+	// Workload says that an object of the kind is a pod or makes pods.
+	Workload bool
 }
 
 // String is group-qualified, e.g. deployments.apps.
@@ -40,7 +42,7 @@ func gvr(group, version, resource string) schema.GroupVersionResource {
 
 // Resources with a name of their own in the syncer.
 var (
-	Pods           = Resource{GroupVersionResource: gvr("", "v1", "pods"), Kind: "Pod", RunsOnce: true}
+	Pods           = Resource{GroupVersionResource: gvr("", "v1", "pods"), Kind: "Pod", RunsOnce: true, Workload: true}
 	Secrets        = Resource{GroupVersionResource: gvr("", "v1", "secrets"), Kind: "Secret", Confidential: true}
 	ConfigMaps     = Resource{GroupVersionResource: gvr("", "v1", "configmaps"), Kind: "ConfigMap", Confidential: true}
 	EndpointSlices = Resource{GroupVersionResource: gvr("discovery.k8s.io", "v1", "endpointslices"), Kind: "EndpointSlice"}
@@ -56,11 +58,11 @@ var defaults = []Resource{
 	{GroupVersionResource: gvr("", "v1", "serviceaccounts"), Kind: "ServiceAccount"},
 	{GroupVersionResource: gvr("", "v1", "persistentvolumeclaims"), Kind: "PersistentVolumeClaim"},
 	Pods,
-	{GroupVersionResource: gvr("apps", "v1", "deployments"), Kind: "Deployment", Observes: true},
-	{GroupVersionResource: gvr("apps", "v1", "statefulsets"), Kind: "StatefulSet", Observes: true},
-	{GroupVersionResource: gvr("apps", "v1", "daemonsets"), Kind: "DaemonSet", Observes: true},
-	{GroupVersionResource: gvr("batch", "v1", "jobs"), Kind: "Job", RunsOnce: true},
-	{GroupVersionResource: gvr("batch", "v1", "cronjobs"), Kind: "CronJob"},
+	{GroupVersionResource: gvr("apps", "v1", "deployments"), Kind: "Deployment", Observes: true, Workload: true},
+	{GroupVersionResource: gvr("apps", "v1", "statefulsets"), Kind: "StatefulSet", Observes: true, Workload: true},
+	{GroupVersionResource: gvr("apps", "v1", "daemonsets"), Kind: "DaemonSet", Observes: true, Workload: true},
+	{GroupVersionResource: gvr("batch", "v1", "jobs"), Kind: "Job", RunsOnce: true, Workload: true},
+	{GroupVersionResource: gvr("batch", "v1", "cronjobs"), Kind: "CronJob", Workload: true},
 	{GroupVersionResource: gvr("networking.k8s.io", "v1", "ingresses"), Kind: "Ingress"},
 	{GroupVersionResource: gvr("networking.k8s.io", "v1", "networkpolicies"), Kind: "NetworkPolicy"},
 	{GroupVersionResource: gvr("policy", "v1", "poddisruptionbudgets"), Kind: "PodDisruptionBudget", Observes: true},
