@@ -135,7 +135,12 @@ func (c *client) shows(keys ...string) {
 
 func parseJSON(t *testing.T, text string) map[string]any {
 	t.Helper()
-	var out map[string]any
+	return parseAny(t, text).(map[string]any)
+}
+
+func parseAny(t *testing.T, text string) any {
+	t.Helper()
+	var out any
 	// Bodies of server-side apply are YAML, of which JSON is a part.
 	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
 		t.Fatalf("%q: %v", text, err)

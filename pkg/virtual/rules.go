@@ -52,11 +52,25 @@ func finalizerOnly(s *scope, c change) error {
 	if targetOfAssignment(c.old) != s.target {
 		return errors.New("this assignment is another target's")
 	}
+	// The API server refuses duplicates, so one at most is taken away.
 	want := slices.DeleteFunc(slices.Clone(c.old.GetFinalizers()), func(f string) bool { return f == workloadv1alpha1.SyncerFinalizer })
 	if !slices.Equal(want, c.new.GetFinalizers()) || !equality.Semantic.DeepEqual(bare(c.old), bare(c.new)) {
 		return fmt.Errorf("a syncer may change nothing of an assignment but take away finalizer %q", workloadv1alpha1.SyncerFinalizer)
 	}
 	return nil
+}
+
+// removeFinalizer is the patch that finalizerOnly has allowed. It changes nothing else,
+// whatever has happened to the object since.
+func removeFinalizer(c change) []map[string]any {
+	patch := []map[string]any{{"op": "test", "path": "/metadata/uid", "value": c.old.GetUID()}}
+	if i := slices.Index(c.old.GetFinalizers(), workloadv1alpha1.SyncerFinalizer); i >= 0 {
+		path := fmt.Sprintf("/metadata/finalizers/%d", i)
+		patch = append(patch,
+			map[string]any{"op": "test", "path": path, "value": workloadv1alpha1.SyncerFinalizer},
+			map[string]any{"op": "remove", "path": path})
+	}
+	return patch
 }
 
 // bare returns obj without finalizers and what the storage keeps for itself.

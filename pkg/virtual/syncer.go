@@ -42,7 +42,7 @@ func (h *Handler) syncer() *workspace {
 		{
 			gvr: clients.AssignmentsResource, kind: "Assignment", namespaced: true,
 			audience: func(obj *unstructured.Unstructured) audience { return onlyTarget(targetOfAssignment(obj)) },
-			write:    &writeRule{verbs: sets.New("update", "patch"), noApply: true, pin: true, check: finalizerOnly},
+			write:    &writeRule{verbs: sets.New("update", "patch"), noApply: true, check: finalizerOnly, patch: removeFinalizer},
 		},
 		{
 			gvr: clients.SyncReportsResource, kind: "SyncReport", namespaced: true,

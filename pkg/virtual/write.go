@@ -41,8 +41,9 @@ type writeRule struct {
 	needsGrant bool
 	// noApply refuses server-side apply, for rules that must know the whole outcome.
 	noApply bool
-	// pin makes the write fail if the object changes after check.
-	pin bool
+	// patch makes the JSON patch that is forwarded in place of what the client sent, for
+	// rules that compare the whole object, which may change after the check. Optional.
+	patch func(c change) []map[string]any
 	// check refuses a change with an error that says why. Nil allows all.
 	check func(s *scope, c change) error
 }
@@ -104,11 +105,15 @@ func (ws *workspace) write(c *call, res *resource, info *request.RequestInfo, cl
 			return apierrors.NewForbidden(gr, ch.name, err)
 		}
 	}
-	b, err := json.Marshal(w.body)
+	method, contentType, checked := c.r.Method, w.contentType, any(w.body)
+	if rule.patch != nil {
+		method, contentType, checked = http.MethodPatch, string(types.JSONPatchType), rule.patch(ch)
+	}
+	b, err := json.Marshal(checked)
 	if err != nil {
 		return fmt.Errorf("cannot encode the checked request: %w", err)
 	}
-	return ws.handler.forward(c, cluster, c.r.Method, apiPath(res, info.Namespace, info.Name, info.Subresource), w.contentType, b)
+	return ws.handler.forward(c, cluster, method, apiPath(res, info.Namespace, info.Name, info.Subresource), contentType, b)
 }
 
 // requireGrant refuses writes to namespaces that are not the caller's. The assignment
@@ -228,13 +233,10 @@ func (w *pendingWrite) prepare(ch *change, query url.Values) error {
 		return apierrors.NewConflict(w.gr, w.info.Name, fmt.Errorf("the object has uid %q, the request is for uid %q", ch.old.GetUID(), uid))
 	}
 	metadata["uid"] = string(ch.old.GetUID())
-	if !w.rule.pin {
-		return nil
-	}
-	if rv, set := metadata["resourceVersion"]; set && rv != ch.old.GetResourceVersion() {
+	// Where the body is not what is forwarded, the API does not see this.
+	if rv, set := metadata["resourceVersion"]; w.rule.patch != nil && set && rv != ch.old.GetResourceVersion() {
 		return apierrors.NewConflict(w.gr, w.info.Name, fmt.Errorf("the object has changed to resourceVersion %q, the request is for %q", ch.old.GetResourceVersion(), rv))
 	}
-	metadata["resourceVersion"] = ch.old.GetResourceVersion()
 	return nil
 }
 

@@ -54,6 +54,9 @@ func TestSyncerWrites(t *testing.T) {
 
 		own    = `{"metadata":{"name":"new-E","labels":{"workload.kcp.io/target":"EAST"}}}`
 		report = `{"metadata":{"name":"EAST-new"},"spec":{"target":"EAST"}}`
+
+		released = `{"apiVersion":"v1","kind":"Assignment","metadata":{"name":"EAST","namespace":"ns","uid":"UID","annotations":{"kcp.io/cluster":"c1"},"finalizers":["other"]},"spec":{"target":"EAST","state":"Active"}}`
+		letGo    = `[{"op":"test","path":"/metadata/uid","value":"UID"},{"op":"test","path":"/metadata/finalizers/0","value":"workload.kcp.io/syncer"},{"op":"remove","path":"/metadata/finalizers/0"}]`
 	)
 	cases := map[string]struct {
 		method, path, contentType, body string
@@ -130,7 +133,9 @@ func TestSyncerWrites(t *testing.T) {
 		"apply a slice":                  {"PATCH", slices + "ns/endpointslices/new-E", apply, own, 200, own},
 		"create an assignment":           {"POST", assigns + "private/assignments", jsonType, `{"metadata":{"name":"EAST"},"spec":{"target":"EAST"}}`, 405, ""},
 		"delete an assignment":           {"DELETE", assigns + "ns/assignments/EAST", "", "", 405, ""},
-		"let go of an assignment":        {"PATCH", assigns + "ns/assignments/EAST", merge, `{"metadata":{"finalizers":["other"]}}`, 200, `{"metadata":{"uid":"UID","resourceVersion":"RV","finalizers":["other"]}}`},
+		"let go of an assignment":        {"PATCH", assigns + "ns/assignments/EAST", merge, `{"metadata":{"finalizers":["other"]}}`, 200, letGo},
+		"let go by update":               {"PUT", assigns + "ns/assignments/EAST", jsonType, released, 200, letGo},
+		"update an assignment's spec":    {"PUT", assigns + "ns/assignments/EAST", jsonType, strings.Replace(released, "Active", "Draining", 1), 403, ""},
 		"let go of another's assignment": {"PATCH", assigns + "ns/assignments/WEST", merge, `{"metadata":{"finalizers":["other"]}}`, 403, ""},
 		"take off all finalizers":        {"PATCH", assigns + "ns/assignments/EAST", merge, `{"metadata":{"finalizers":null}}`, 403, ""},
 		"let go and change the spec":     {"PATCH", assigns + "ns/assignments/EAST", merge, `{"metadata":{"finalizers":["other"]},"spec":{"state":"Draining"}}`, 403, ""},
@@ -143,7 +148,7 @@ func TestSyncerWrites(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := len(w.recordedWrites())
-			code, answer := w.do(tc.method, fill(east.base+tc.path), tc.contentType, fill(tc.body))
+			code, answer := w.do(tc.method, fill(east.base+tc.path), tc.contentType, w.fill(fill(tc.body), fill(tc.path)))
 			if code != tc.wantCode {
 				t.Fatalf("got %d %v, want %d", code, answer, tc.wantCode)
 			}
@@ -170,7 +175,11 @@ func TestSyncerWrites(t *testing.T) {
 			if wantType == "" {
 				wantType = jsonType
 			}
-			wantWrite := recorded{Cluster: "c1", Method: tc.method, Path: fill(path), ContentType: wantType, User: "syncer-1", Body: w.decode(t, fill(want), got.Path)}
+			method := tc.method
+			if want == letGo {
+				method, wantType = "PATCH", "application/json-patch+json"
+			}
+			wantWrite := recorded{Cluster: "c1", Method: method, Path: fill(path), ContentType: wantType, User: "syncer-1", Body: w.decode(t, fill(want), got.Path)}
 			if diff := cmp.Diff(wantWrite, got); diff != "" {
 				t.Errorf("reached the API as (-want +got):\n%s", diff)
 			}
@@ -180,8 +189,12 @@ func TestSyncerWrites(t *testing.T) {
 
 // decode parses a wanted body, in which UID and RV stand for those of the object that
 // path names.
-func (w *world) decode(t *testing.T, body, path string) map[string]any {
+func (w *world) decode(t *testing.T, body, path string) any {
 	t.Helper()
+	return parseAny(t, w.fill(body, path))
+}
+
+func (w *world) fill(body, path string) string {
 	parts := strings.Split(path, "/namespaces/")
 	if len(parts) == 2 {
 		segments := strings.Split(parts[1], "/")
@@ -193,7 +206,7 @@ func (w *world) decode(t *testing.T, body, path string) map[string]any {
 			w.mu.Unlock()
 		}
 	}
-	return parseJSON(t, body)
+	return body
 }
 
 // TestSyncerReads reads single objects.
