@@ -15,6 +15,8 @@ import (
 var (
 	inputRE = regexp.MustCompile(`<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"`)
 	formRE  = regexp.MustCompile(`<form method="post" action="([^"]+)"`)
+	pageRE  = regexp.MustCompile(`(?m)^    (https://\S+/device)$`)
+	codeRE  = regexp.MustCompile(`(?m)^    code: (\S+)$`)
 )
 
 // browserMain is a browser and a person in front of it: "browser USER URL" fills the
@@ -33,11 +35,10 @@ func browserMain() {
 }
 
 func signIn(user, page string) error {
-	jar, err := cookiejar.New(nil)
+	client, err := newBrowser()
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if user == "forge" {
 		u, err := url.Parse(page)
 		if err != nil {
@@ -58,6 +59,11 @@ func signIn(user, page string) error {
 		_, err = get(client, u.Query().Get("redirect_uri")+"?error=access_denied&error_description=not+today&state="+url.QueryEscape(u.Query().Get("state")))
 		return err
 	}
+	return submit(client, page, url.Values{"username": {user}, "password": {password}})
+}
+
+// submit opens a page and sends its form with the given fields changed.
+func submit(client *http.Client, page string, fields url.Values) error {
 	body, err := get(client, page)
 	if err != nil {
 		return err
@@ -70,8 +76,9 @@ func signIn(user, page string) error {
 	for _, m := range inputRE.FindAllStringSubmatch(body, -1) {
 		values.Set(m[1], html.UnescapeString(m[2]))
 	}
-	values.Set("username", user)
-	values.Set("password", password)
+	for name := range fields {
+		values.Set(name, fields.Get(name))
+	}
 	u, err := url.Parse(page)
 	if err != nil {
 		return err
@@ -85,6 +92,29 @@ func signIn(user, page string) error {
 		err = fmt.Errorf("status %d: %s", resp.StatusCode, data)
 	}
 	return err
+}
+
+// enterCode is a person with another device, who reads on the terminal where to go and
+// what to enter there. action is "allow" or "deny".
+func enterCode(user, action, terminal string) error {
+	page := pageRE.FindStringSubmatch(terminal)
+	code := codeRE.FindStringSubmatch(terminal)
+	if page == nil || code == nil {
+		return fmt.Errorf("no page or no code in %q", terminal)
+	}
+	client, err := newBrowser()
+	if err != nil {
+		return err
+	}
+	return submit(client, page[1], url.Values{"user_code": {code[1]}, "username": {user}, "password": {password}, "action": {action}})
+}
+
+func newBrowser() (*http.Client, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}, nil
 }
 
 func get(client *http.Client, page string) (string, error) {

@@ -50,7 +50,7 @@ type fake struct {
 
 	mu       sync.Mutex
 	counts   map[string]int
-	switches map[string]string // "login": off, "home": forbidden
+	switches map[string]string // "login": off, "home": forbidden, "device": off
 	objects  map[string]object // by path/resource/name
 	watchers map[chan event]string
 	revision int
@@ -85,9 +85,10 @@ func newFake(env *testscript.Env) *fake {
 			return idp.AddUser(filepath.Join(dir, idp.UsersFile), user, user+"@example.com", nil, password)
 		})
 	}
-	provider, err := idp.New(idp.Options{Issuer: f.url + "/idp", Dir: dir})
+	provider, err := idp.New(idp.Options{Issuer: f.url + "/idp", Dir: dir, DevicePoll: time.Second})
 	must(func() error { return err })
 	mux.Handle("/idp/", f.countTokens(provider.Handler()))
+	mux.HandleFunc("/idp/.well-known/openid-configuration", f.discovery(provider.Handler()))
 	mux.HandleFunc("/.well-known/kcp-login.json", f.login)
 	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, object{"gitVersion": "v1.37.2+kcp-v9.9.9"})
@@ -196,6 +197,23 @@ func (f *fake) countTokens(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// discovery leaves the device flow out of the provider's document when it is switched
+// off.
+func (f *fake) discovery(next http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !f.is("device", "off") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		recorder := httptest.NewRecorder()
+		next.ServeHTTP(recorder, r)
+		var document object
+		must(func() error { return json.Unmarshal(recorder.Body.Bytes(), &document) })
+		delete(document, "device_authorization_endpoint")
+		reply(w, http.StatusOK, document)
+	}
 }
 
 func (f *fake) login(w http.ResponseWriter, _ *http.Request) {

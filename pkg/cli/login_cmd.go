@@ -23,8 +23,13 @@ func (a *app) login() *cobra.Command {
 		Long: `Log in to a kcp server in the browser and enter your home workspace.
 
 The server says where to log in. A certificate that the system does not trust needs
---ca-fingerprint, which "kcp start" prints, or --certificate-authority.`,
+--ca-fingerprint, which "kcp start" prints, or --certificate-authority.
+
+Without a display and over SSH, the command shows a code to enter in a browser elsewhere.
+To use a browser on this machine all the same, name it: --browser-command, $BROWSER, or
+--no-browser to open the page yourself.`,
 		Example: `  kubectl kcp login https://kcp.example.com:6443
+  kubectl kcp login https://kcp.example.com:6443 --device
   kubectl kcp login https://127.0.0.1:6443 --ca-fingerprint sha256:0f1e…
   kubectl kcp login https://127.0.0.1:6443 --certificate-authority ca.crt --no-browser`,
 		Args: exactArgs("URL"),
@@ -44,6 +49,7 @@ The server says where to log in. A certificate that the system does not trust ne
 	}
 	trustFlags(cmd, &in.Trust)
 	cmd.Flags().StringVar(&in.Browser.Command, "browser-command", "", "program that opens the login page, instead of $BROWSER or the system's")
+	cmd.Flags().BoolVar(&in.Browser.Device, "device", false, "show a code to enter in a browser on any device; the default without a display and over SSH")
 	cmd.Flags().BoolVar(&in.Browser.None, "no-browser", false, "print the address of the login page instead of opening it")
 	cmd.Flags().IntSliceVar(&in.Browser.Ports, "listen-port", oidcflow.DefaultPorts, "ports on 127.0.0.1 to try for the browser's answer; 0 is any free one")
 	cmd.Flags().DurationVar(&in.Browser.Timeout, "timeout", login.DefaultTimeout, "how long to wait for the login in the browser")

@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 				"HOME": home, "URL": f.url, "HOST": strings.TrimPrefix(f.url, "https://"), "FINGERPRINT": f.fingerprint, "CA": ca,
 				"TEAM":       idOf("root:org:team"),
 				"NAME":       "kcp-" + strings.ReplaceAll(strings.TrimPrefix(f.url, "https://"), ":", "-"),
-				"KUBECONFIG": "", "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": "", "KUBERNETES_EXEC_INFO": "",
+				"KUBECONFIG": "", "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": "", "KUBERNETES_EXEC_INFO": "", "SSH_CONNECTION": "",
 			} {
 				env.Setenv(k, v)
 			}
@@ -133,6 +133,11 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 		obj := f.get(args[0], "synctargets", args[1])
 		obj["status"] = object{"drain": object{"state": "Empty", "observedEvictAfter": "2020-01-01T00:00:00Z", "remaining": 0}}
 		f.put(args[0], "synctargets", obj)
+	},
+	// device USER {allow|deny} FILE: a person reads the code that a command has written to
+	// the file and decides on another device.
+	"device": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(enterCode(args[0], args[1], ts.ReadFile(args[2])))
 	},
 	// expire: every token in the cache has expired.
 	"expire": func(ts *testscript.TestScript, _ bool, _ []string) {

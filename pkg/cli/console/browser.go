@@ -50,11 +50,49 @@ func (b SystemBrowser) Open(url string) (<-chan error, error) {
 	return done, nil
 }
 
+// Here reports whether a browser that Open starts would be in front of the person: one
+// that they named, or one on a display of this machine. Over SSH the display is
+// elsewhere.
+func (b SystemBrowser) Here() bool {
+	if b.Command != "" || len(b.fromEnvironment()) > 0 {
+		return true
+	}
+	return b.Console.Env("SSH_CONNECTION") == "" && (windows || macOS || b.display())
+}
+
+const (
+	windows = runtime.GOOS == "windows"
+	macOS   = runtime.GOOS == "darwin"
+)
+
+func (b SystemBrowser) display() bool {
+	return b.Console.Env("DISPLAY") != "" || b.Console.Env("WAYLAND_DISPLAY") != ""
+}
+
 func (b SystemBrowser) command() []string {
 	if b.Command != "" {
 		return strings.Fields(b.Command)
 	}
-	// $BROWSER is a colon-separated list; the first that exists is taken.
+	if argv := b.fromEnvironment(); len(argv) > 0 {
+		return argv
+	}
+	switch {
+	case macOS:
+		return []string{"open"}
+	case windows:
+		return []string{"rundll32", "url.dll,FileProtocolHandler"}
+	case !b.display():
+		return nil // xdg-open would start a text browser on a terminal that is in use
+	}
+	if _, err := exec.LookPath("xdg-open"); err != nil {
+		return nil
+	}
+	return []string{"xdg-open"}
+}
+
+// fromEnvironment returns the first program of $BROWSER, a colon-separated list, that
+// exists.
+func (b SystemBrowser) fromEnvironment() []string {
 	for _, candidate := range strings.Split(b.Console.Env("BROWSER"), ":") {
 		argv := strings.Fields(candidate)
 		if len(argv) == 0 {
@@ -64,19 +102,7 @@ func (b SystemBrowser) command() []string {
 			return argv
 		}
 	}
-	switch runtime.GOOS {
-	case "darwin":
-		return []string{"open"}
-	case "windows":
-		return []string{"rundll32", "url.dll,FileProtocolHandler"}
-	}
-	if b.Console.Env("DISPLAY") == "" && b.Console.Env("WAYLAND_DISPLAY") == "" {
-		return nil // xdg-open would start a text browser on a terminal that is in use
-	}
-	if _, err := exec.LookPath("xdg-open"); err != nil {
-		return nil
-	}
-	return []string{"xdg-open"}
+	return nil
 }
 
 func withURL(args []string, url string) []string {

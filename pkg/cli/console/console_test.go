@@ -81,3 +81,27 @@ func TestConfirm(t *testing.T) {
 		})
 	}
 }
+
+func TestHere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		command string
+		env     map[string]string
+		want    bool
+	}{
+		"display":                    {env: map[string]string{"DISPLAY": ":0"}, want: true},
+		"Wayland":                    {env: map[string]string{"WAYLAND_DISPLAY": "wayland-0"}, want: true},
+		"no display":                 {want: windows || macOS},
+		"SSH":                        {env: map[string]string{"SSH_CONNECTION": "a 1 b 22"}},
+		"SSH with a display":         {env: map[string]string{"SSH_CONNECTION": "a 1 b 22", "DISPLAY": "localhost:10.0"}},
+		"SSH with $BROWSER":          {env: map[string]string{"SSH_CONNECTION": "a 1 b 22", "BROWSER": "none:sh"}, want: true},
+		"$BROWSER that is not there": {env: map[string]string{"SSH_CONNECTION": "a 1 b 22", "BROWSER": "none-such"}},
+		"--browser-command":          {command: "sh", want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Console{Getenv: func(k string) string { return tc.env[k] }}
+			if got := (SystemBrowser{Console: c, Command: tc.command}).Here(); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

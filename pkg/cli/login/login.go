@@ -7,10 +7,8 @@ package login
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"strings"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
@@ -23,21 +21,6 @@ import (
 	"github.com/13eedeaf/kcp/pkg/cli/trust"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
-
-// DefaultTimeout is how long a person has for the browser.
-const DefaultTimeout = 5 * time.Minute
-
-// BrowserOptions say how the login page is shown.
-type BrowserOptions struct {
-	// Command is the browser to start instead of the system's.
-	Command string
-	// None only prints the address.
-	None bool
-	// Ports for the listener, in turn; empty means oidcflow.DefaultPorts.
-	Ports []int
-	// Timeout for the person.
-	Timeout time.Duration
-}
 
 // Input of Login.
 type Input struct {
@@ -64,6 +47,9 @@ func (l *Login) Do(ctx context.Context, in Input) error {
 		return err
 	}
 	if err := in.Trust.Validate(); err != nil {
+		return err
+	}
+	if err := in.Browser.validate(); err != nil {
 		return err
 	}
 	if in.Trust.Insecure {
@@ -94,70 +80,6 @@ func (l *Login) Do(ctx context.Context, in Input) error {
 	}
 	l.Console.Note("Logged in as %q. Current workspace is %q.", name, home)
 	return nil
-}
-
-// authenticate runs the flow in the browser.
-func authenticate(ctx context.Context, c *console.Console, clk clock.PassiveClock, s *server, opts BrowserOptions) (*oidcflow.Tokens, *Discovery, error) {
-	discovery, err := s.discover(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	client, err := s.anchor.IssuerClient(s.url, discovery.Issuer)
-	if err != nil {
-		return nil, nil, err
-	}
-	provider, err := oidcflow.Discover(ctx, client, discovery.Issuer, discovery.ClientID, clk.Now)
-	if err != nil {
-		return nil, nil, err
-	}
-	if opts.Timeout <= 0 {
-		opts.Timeout = DefaultTimeout
-	}
-	wait, cancel := context.WithTimeout(ctx, opts.Timeout)
-	defer cancel()
-	tokens, err := provider.Login(wait, oidcflow.AuthCode{
-		Scopes:  discovery.Scopes,
-		Ports:   opts.Ports,
-		Present: func(page string) { present(wait, c, opts, page) },
-	})
-	switch {
-	case err == nil:
-		return tokens, discovery, nil
-	case ctx.Err() != nil:
-		return nil, nil, problem.Cancelled("login cancelled, nothing was changed").Because(err)
-	case errors.Is(err, context.DeadlineExceeded) && wait.Err() != nil:
-		return nil, nil, problem.New("nobody logged in within %s", opts.Timeout).
-			Hint("try again, with more time: %s --timeout 15m", loginCommand(s.url.String(), s.rules)).Because(err)
-	}
-	return nil, nil, err
-}
-
-// present opens the login page, or prints its address where that does not work.
-func present(ctx context.Context, c *console.Console, opts BrowserOptions, page string) {
-	show := func() { c.Note("Open this page in a browser to log in:\n\n    %s\n", page) }
-	if opts.None {
-		show()
-		return
-	}
-	done, err := console.SystemBrowser{Console: c, Command: opts.Command}.Open(page)
-	if err != nil {
-		if !errors.Is(err, console.ErrNoBrowser) {
-			c.Warn("%v", err)
-		}
-		show()
-		return
-	}
-	c.Note("Waiting for the login in your browser (--no-browser prints the address instead).")
-	go func() {
-		select {
-		case <-ctx.Done():
-		case err := <-done:
-			if err != nil && ctx.Err() == nil {
-				c.Warn("%v", err)
-				show()
-			}
-		}
-	}()
 }
 
 // writeKubeconfig points kubectl at a workspace with the identity that logged in.

@@ -24,6 +24,9 @@ type issuer struct {
 	claims func(map[string]any)
 	answer func(w http.ResponseWriter)
 	nonce  string
+	// device is the answer to the request for a code; nil means that there is no such
+	// endpoint.
+	device map[string]any
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -46,11 +49,16 @@ func newIssuer(t *testing.T) *issuer {
 		}
 	}
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{
+		document := map[string]any{
 			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
 			"jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"RS256"},
-		})
+		}
+		if i.device != nil {
+			document["device_authorization_endpoint"] = i.URL + "/device_authorization"
+		}
+		reply(w, document)
 	})
+	mux.HandleFunc("/device_authorization", func(w http.ResponseWriter, _ *http.Request) { reply(w, i.device) })
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), Algorithm: "RS256", Use: "sig"}}})
 	})
