@@ -103,7 +103,9 @@ func (s *session) missingPod(ctx context.Context, key mirrorKey, pod *unstructur
 }
 
 // restartPod deletes the pod whose mirror a stream said was deleted, if the namespace
-// is still assigned here and the server confirms the deletion.
+// is still assigned here and the server confirms the deletion. A mirror that is missing
+// when a stream begins is made anew instead: a server that lost its data must not
+// restart everything.
 func (s *session) restartPod(ctx context.Context, key mirrorKey, pod *unstructured.Unstructured) (bool, error) {
 	if _, active := s.assigned(key.namespaceKey); !active {
 		return false, nil

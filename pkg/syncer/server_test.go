@@ -170,6 +170,12 @@ func TestAgainstTheServer(t *testing.T) {
 		t.Errorf("uids over a restart of the server (-before +after):\n%s", diff)
 	}
 
+	// A deletion is an order only where a stream tells of it, so wait for that stream.
+	later := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "later"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if _, err := s.user.CoreV1().Pods(tenantNamespace).Create(t.Context(), later, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the stream of pods is back", func() bool { return s.downstream(pods, later.Name) != nil })
 	mirror := names.Mirror(s.id.targetKey, all[1].Name)
 	if err := s.user.CoreV1().Pods(tenantNamespace).Delete(t.Context(), mirror, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("the tenant cannot delete a mirrored pod: %v", err)
