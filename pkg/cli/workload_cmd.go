@@ -144,29 +144,3 @@ func (a *app) workloadList() *cobra.Command {
 	outputFlags(cmd, &format)
 	return cmd
 }
-
-func (a *app) locations() *cobra.Command {
-	var format printer.Format
-	cmd := &cobra.Command{
-		Use:     "locations",
-		Aliases: []string{"location"},
-		Short:   "List the locations that the current workspace can use",
-		Example: `  kubectl kcp locations
-  kubectl kcp locations -o json`,
-		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workload.Locations{Console: a.console, Session: s, Printer: a.printer(format), Now: a.clock.Now}
-			return use.Do(cmd.Context())
-		},
-	}
-	outputFlags(cmd, &format)
-	a.contextFlags(cmd)
-	return cmd
-}

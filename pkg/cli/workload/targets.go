@@ -1,6 +1,5 @@
 // Package workload holds the use cases around physical clusters: registering one as a
-// SyncTarget, listing, cordoning and draining them, and the Locations that tenants see
-// in their place.
+// SyncTarget, listing, cordoning and draining them.
 package workload
 
 import (
@@ -18,14 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/cli/console"
 	"github.com/13eedeaf/kcp/pkg/cli/nearest"
 	"github.com/13eedeaf/kcp/pkg/cli/printer"
 	"github.com/13eedeaf/kcp/pkg/cli/problem"
 	"github.com/13eedeaf/kcp/pkg/cli/session"
-	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
 // targetClient reads and writes SyncTargets.
@@ -91,45 +88,6 @@ func (l *List) since(t *metav1.Time) string {
 
 func draining(t *workloadv1alpha1.SyncTarget, now time.Time) bool {
 	return t.Spec.EvictAfter != nil && !t.Spec.EvictAfter.After(now)
-}
-
-// Locations is the use case of "locations".
-type Locations struct {
-	Console *console.Console
-	Session *session.Session
-	Printer printer.Printer
-	Now     func() time.Time
-}
-
-// Do lists the Locations that the current workspace has and inherits.
-func (l *Locations) Do(ctx context.Context) error {
-	client, err := l.Session.EffectiveLocations(l.Session.Path)
-	if err != nil {
-		return err
-	}
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	if len(list.Items) == 0 && !l.Printer.Format.Structured() {
-		l.Console.Note("No locations can be used in %q.", l.Session.Path)
-	}
-	type location = *schedulingv1alpha1.Location
-	count := func(n *int32) string {
-		if n == nil {
-			return ""
-		}
-		return strconv.Itoa(int(*n))
-	}
-	return printer.List(l.Printer, list, printer.Pointers(list.Items), []printer.Column[location]{
-		{Header: "NAME", Value: func(o location) string { return o.Name }},
-		{Header: "WORKSPACE", Value: func(o location) string { return o.Annotations[logicalcluster.PathAnnotationKey] }},
-		{Header: "AVAILABLE", Value: func(o location) string { return count(o.Status.AvailableInstances) }},
-		{Header: "INSTANCES", Value: func(o location) string { return count(o.Status.Instances) }},
-		{Header: "DESCRIPTION", Value: func(o location) string { return o.Spec.Description }},
-		{Header: "AGE", Value: func(o location) string { return duration.HumanDuration(l.Now().Sub(o.CreationTimestamp.Time)) }},
-		{Header: "LABELS", Wide: true, Value: func(o location) string { return labels.FormatLabels(o.Labels) }},
-	})
 }
 
 // Cordon is the use case of "cordon" and "uncordon".
