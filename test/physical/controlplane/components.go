@@ -64,7 +64,7 @@ func startEtcd(ctx context.Context, o *Options) (*embed.Etcd, error) {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	// The data outlives the process but need not outlive the machine.
-	cfg.UnsafeNoFsync = true
+	cfg.UnsafeNoFsync = !o.EtcdFsync
 
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
