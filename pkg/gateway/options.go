@@ -41,7 +41,7 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig whose server is the gateway's virtual workspace (https://HOST/services/gateway). `kcp start` writes one.")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig whose server is the gateway's virtual workspace (https://HOST/services/gateway). kcp start writes one.")
 	fs.StringVar(&o.Listen, "listen", o.Listen, "Address on which to serve HTTP.")
 	fs.StringVar(&o.AdminListen, "admin-listen", o.AdminListen, "Address for /healthz, /readyz, /metrics and /table, such as 127.0.0.1:9090. It names tenants: keep it private. Empty for none.")
 	fs.StringSliceVar(&o.Addresses, "address", o.Addresses, "IP or host name at which clients reach this gateway, shown as the address of Ingresses. May be repeated. Default: the IP of --listen, or else the first of this machine.")

@@ -21,7 +21,7 @@ func NewCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	var root string
-	cmd.PersistentFlags().StringVar(&root, "root-directory", ".kcp", "directory of the server's files, as given to `kcp start`")
+	cmd.PersistentFlags().StringVar(&root, "root-directory", ".kcp", "directory of the server's files, as given to kcp start")
 	cmd.AddCommand(newAddUser(&root))
 	return cmd
 }

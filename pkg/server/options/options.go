@@ -96,9 +96,9 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.ExternalHostname, "external-hostname", o.ExternalHostname, "Host name or IP at which clients reach the server. Default: --bind-address, or 127.0.0.1 where that is all addresses.")
 	fs.BoolVar(&o.EmbeddedIdentityProvider, "embedded-idp", o.EmbeddedIdentityProvider, "Serve an OpenID Provider, with users from <root-directory>/idp/users.yaml, and log in with it. For laptops and tests; production names its own issuer.")
 	fs.StringVar(&o.AuthenticationConfig, "authentication-config", o.AuthenticationConfig, "File with an apiserver.config.k8s.io AuthenticationConfiguration: the OIDC issuers to trust. Reloaded when it changes.")
-	fs.StringVar(&o.LoginIssuer, "login-issuer", o.LoginIssuer, "OIDC issuer URL that `kubectl kcp login` is sent to. It must be one of --authentication-config. Default: the embedded provider.")
-	fs.StringVar(&o.LoginClientID, "login-client-id", o.LoginClientID, "OIDC client id that `kubectl kcp login` uses.")
-	fs.StringSliceVar(&o.LoginScopes, "login-scopes", o.LoginScopes, "OIDC scopes that `kubectl kcp login` asks for.")
+	fs.StringVar(&o.LoginIssuer, "login-issuer", o.LoginIssuer, "OIDC issuer URL that kubectl kcp login is sent to. It must be one of --authentication-config. Default: the embedded provider.")
+	fs.StringVar(&o.LoginClientID, "login-client-id", o.LoginClientID, "OIDC client id that kubectl kcp login uses.")
+	fs.StringSliceVar(&o.LoginScopes, "login-scopes", o.LoginScopes, "OIDC scopes that kubectl kcp login asks for.")
 
 	c := o.ControlPlane
 	c.GenericServerRunOptions.AddUniversalFlags(fss.FlagSet("generic"))
