@@ -47,6 +47,8 @@ type Server struct {
 	runCRDs func(context.Context)
 	ready   chan struct{}
 	close   []func()
+	// etcd is nil when an external one is used.
+	etcd *etcd.Server
 }
 
 // New takes the root directory, starts the embedded etcd where none is named, and
@@ -174,6 +176,15 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.parts.fail = func(err error) { cancel(err) }
+	if s.etcd != nil {
+		go func() {
+			select {
+			case err := <-s.etcd.Failed():
+				cancel(err)
+			case <-ctx.Done():
+			}
+		}()
+	}
 	err := s.generic.PrepareRun().RunWithContext(ctx)
 	s.parts.wait()
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -229,6 +240,7 @@ func (s *Server) prepareEtcd(ctx context.Context, o options.Completed) error {
 	if err != nil {
 		return err
 	}
+	s.etcd = embedded
 	s.closeLater(embedded.Close)
 	o.ControlPlane.Etcd.StorageConfig.Transport.ServerList = []string{embedded.Endpoint}
 	return nil

@@ -95,6 +95,9 @@ func (ws *workspace) write(c *call, res *resource, info *request.RequestInfo, cl
 			}
 			ch.old = nil
 		}
+		if ch.old != nil && ws.hidden(c, res, info, cluster, ch.old) {
+			return apierrors.NewNotFound(gr, info.Name)
+		}
 	}
 	query := c.r.URL.Query()
 	if err := w.prepare(&ch, query); err != nil {
@@ -114,6 +117,15 @@ func (ws *workspace) write(c *call, res *resource, info *request.RequestInfo, cl
 		return fmt.Errorf("cannot encode the checked request: %w", err)
 	}
 	return ws.handler.forward(c, cluster, method, apiPath(res, info.Namespace, info.Name, info.Subresource), contentType, b)
+}
+
+// hidden reports whether an object is neither the caller's nor in a namespace of the
+// caller's: whether it exists is then none of the caller's business.
+func (ws *workspace) hidden(c *call, res *resource, info *request.RequestInfo, cluster logicalcluster.Name, obj *unstructured.Unstructured) bool {
+	if res.audience == nil || ws.visible(c, res, obj) {
+		return false
+	}
+	return !ws.handler.assignments.has(grant{target: c.scope.target, space: space{cluster: cluster, namespace: info.Namespace}})
 }
 
 // requireGrant refuses writes to namespaces that are not the caller's. The assignment

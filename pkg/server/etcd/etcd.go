@@ -26,6 +26,10 @@ const maxSocketPath = 100
 // heartbeats, after it has replayed its log.
 const startTimeout = time.Minute
 
+// closeTimeout bounds the wait for an etcd to stop that has failed: what it waits for
+// itself may be what failed.
+const closeTimeout = 5 * time.Second
+
 // Server is a running embedded etcd. It listens on unix sockets that only the user who
 // started it can open.
 type Server struct {
@@ -33,6 +37,8 @@ type Server struct {
 	// Endpoint is what clients dial, e.g. unix:///run/kcp/client.sock.
 	Endpoint  string
 	socketDir string
+	failures  *failures
+	failed    chan error
 }
 
 // Start runs etcd with its data in dir and waits until it serves. Logs go to logFile.
@@ -53,6 +59,11 @@ func Start(ctx context.Context, dir, logFile string) (*Server, error) {
 			return nil, fmt.Errorf("cannot remove a stale etcd socket: %w", err)
 		}
 	}
+	failures := newFailures()
+	logger, err := newLogger(logFile, failures)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write etcd's log: %w", err)
+	}
 
 	cfg := embed.NewConfig()
 	cfg.Name = "kcp"
@@ -60,39 +71,65 @@ func Start(ctx context.Context, dir, logFile string) (*Server, error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.LogLevel = "warn"
-	cfg.LogOutputs = []string{logFile}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	cfg.QuotaBackendBytes = 8 << 30
 	// The watch caches ask for progress to serve consistent lists; the default of ten
 	// minutes is for idle watches only.
 	cfg.WatchProgressNotifyInterval = 5 * time.Second
 
-	etcd, err := embed.StartEtcd(cfg)
+	etcd, err := failures.start(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("cannot start the embedded etcd on %q (log: %s): %w", dir, logFile, err)
+		return nil, fmt.Errorf("cannot start the embedded etcd on %q (log: %s): %w: if the directory is damaged, restore it from a backup", dir, logFile, err)
 	}
-	s := &Server{etcd: etcd, Endpoint: client.String(), socketDir: socketDir}
+	s := &Server{etcd: etcd, Endpoint: client.String(), socketDir: socketDir, failures: failures, failed: make(chan error, 1)}
 	select {
 	case <-etcd.Server.ReadyNotify():
+		go s.watch(dir, logFile)
 		return s, nil
-	case err := <-etcd.Err():
-		s.Close()
-		return nil, fmt.Errorf("embedded etcd on %q failed (log: %s): %w", dir, logFile, err)
+	case err = <-etcd.Err():
+	case <-failures.happened:
+		err = failures.error()
 	case <-time.After(startTimeout):
-		s.Close()
-		return nil, fmt.Errorf("embedded etcd on %q did not become ready within %s (log: %s)", dir, startTimeout, logFile)
+		err = fmt.Errorf("not ready within %s", startTimeout)
 	case <-ctx.Done():
-		s.Close()
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	s.Close()
+	return nil, fmt.Errorf("the embedded etcd on %q did not become ready (log: %s): %w", dir, logFile, err)
 }
 
-// Err reports a failure while running.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
+// watch tells Failed why etcd failed. It ends with etcd.
+func (s *Server) watch(dir, logFile string) {
+	var err error
+	select {
+	case err = <-s.etcd.Err():
+	case <-s.failures.happened:
+		err = s.failures.error()
+	case <-s.etcd.Server.StopNotify():
+		return
+	}
+	s.failed <- fmt.Errorf("the embedded etcd on %q failed (log: %s): %w", dir, logFile, err)
+}
+
+// Failed delivers the error of an etcd that fails while it runs. Nothing that is stored in
+// it can be read or written any more.
+func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops etcd after what it has acknowledged is on disk.
 func (s *Server) Close() {
-	s.etcd.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.etcd.Close()
+	}()
+	select {
+	case <-closed:
+	case <-s.failures.happened:
+		select {
+		case <-closed:
+		case <-time.After(closeTimeout):
+		}
+	}
 	_ = os.RemoveAll(s.socketDir)
 }
 
