@@ -25,6 +25,7 @@ packages: ## Install the Debian packages that the testbed needs (root)
 build: ## Build kcp, syncer and kubectl-kcp into bin/
 	@mkdir -p $(BIN)
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kcp ./cmd/syncer ./cmd/kubectl-kcp
+	ln -sf kubectl-kcp $(BIN)/kubectl_complete-kcp
 
 .PHONY: kubectl
 kubectl: ## Build kubectl into bin/

@@ -1,4 +1,5 @@
-// Command kubectl-kcp is kubectl's plugin for kcp: "kubectl kcp …".
+// Command kubectl-kcp is kubectl's plugin for kcp: "kubectl kcp …". Under the name
+// kubectl_complete-kcp it completes such command lines.
 package main
 
 import (
@@ -12,7 +13,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	run := cli.Run
+	if cli.IsCompleter(os.Args[0]) {
+		run = cli.Complete
+	}
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

@@ -162,6 +162,13 @@ func parse(urlPath string) target {
 }
 
 func (f *fake) serveObjects(w http.ResponseWriter, r *http.Request) {
+	if f.is("objects", "hang") {
+		select {
+		case <-r.Context().Done():
+		case <-f.ctx.Done():
+		}
+		return
+	}
 	t := parse(r.URL.Path)
 	user := userOf(r)
 	unknown := f.get(t.path, "logicalclusters", "cluster") == nil

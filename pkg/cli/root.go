@@ -87,6 +87,7 @@ home workspace, and every kubectl command works there.`,
 		a.cordon(), a.uncordon(), a.drain(), a.workloads(), a.locations(),
 		a.version(),
 	)
+	a.completions(root)
 	return root
 }
 
@@ -144,7 +145,7 @@ func (a *app) contextFlags(cmd *cobra.Command) {
 
 // outputFlags adds the flags of commands that list or show objects.
 func outputFlags(cmd *cobra.Command, f *printer.Format) {
-	cmd.Flags().StringVarP(&f.Output, "output", "o", "", "output format: "+strings.Join(printer.Formats, ", "))
+	cmd.Flags().StringVarP(&f.Output, "output", "o", "", formatsPrefix+strings.Join(printer.Formats, ", "))
 	cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "leave the headers of a table out")
 }
 

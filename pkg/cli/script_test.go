@@ -20,14 +20,22 @@ import (
 // TestMain makes the test's binary also the plugin, and a browser, for the scripts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"kubectl-kcp": func() {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-			code := cli.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-			stop()
-			os.Exit(code)
-		},
-		"browser": browserMain,
+		"kubectl-kcp":          plugin,
+		"kubectl_complete-kcp": plugin,
+		"browser":              browserMain,
 	})
+}
+
+// plugin is cmd/kubectl-kcp's main.
+func plugin() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	run := cli.Run
+	if cli.IsCompleter(os.Args[0]) {
+		run = cli.Complete
+	}
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // TestScripts runs testdata/script/*.txtar, each with a server of its own: a fake of

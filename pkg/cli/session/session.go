@@ -152,6 +152,11 @@ func restConfig(ctx context.Context, o Options, cfg *clientcmdapi.Config, name s
 	if config.Insecure {
 		o.Console.Warn("the certificate of %s is not checked (insecure-skip-tls-verify)", config.Host)
 	}
+	if config.ExecProvider != nil && !console.IsTerminal(o.Console.In) {
+		// Another program's credential plugin shall not ask either.
+		config.ExecProvider.StdinUnavailable = true
+		config.ExecProvider.StdinUnavailableMessage = "this command asks no questions"
+	}
 	if own {
 		interactive := console.IsTerminal(o.Console.In) && console.IsTerminal(o.Console.Err)
 		config.Wrap(transport.TokenSourceWrapTransport(&source{ctx: ctx, tokens: o.Tokens, who: who, interactive: interactive}))
