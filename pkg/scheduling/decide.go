@@ -42,9 +42,9 @@ type Input struct {
 	// Namespaces counts the namespaces that a target has.
 	Namespaces func(key string) int
 	Current    []Current
-	// Stateful says in words what would be lost if the namespace moved, empty when
-	// nothing would.
-	Stateful string
+	// Held says in words why the namespace may not move unless the admin forces it, empty
+	// when it may: it has data on its target, or something that must not run twice.
+	Held string
 	// Empty is true when the namespace holds nothing that runs: it keeps what it has,
 	// and where it has to leave it needs no other place.
 	Empty bool
@@ -82,7 +82,9 @@ type Result struct {
 	// to go and cannot: Blocked says why.
 	Moves []Move
 	// Blocked says in words why a forced move, or a first placement, is impossible now.
+	// Held tells that there would be a place, but for Input.Held.
 	Blocked string
+	Held    bool
 	// Candidates are the targets that were looked at. It is empty where the namespace
 	// keeps what it has, since then nobody is asked.
 	Candidates []Candidate
@@ -114,7 +116,7 @@ func Decide(in Input) Result {
 	case d.keep():
 	case in.Empty:
 		d.letGo()
-	case d.stateHolds():
+	case d.hold():
 	case d.choose():
 	default:
 		d.stay()
@@ -284,18 +286,21 @@ func (d *decision) best(ok func(Current) bool) *Current {
 	return &best
 }
 
-// stateHolds keeps a namespace whose state would be lost where it is, unless the admin
-// forces it away.
-func (d *decision) stateHolds() bool {
-	if d.Stateful == "" {
+// hold keeps a namespace that is held where it is, unless the admin forces it away.
+func (d *decision) hold() bool {
+	if d.Input.Held == "" {
 		return false
 	}
 	best := d.best(func(c Current) bool { return !d.moves[c.Target].Force })
 	if best == nil {
 		return false
 	}
-	d.result.Desired = []Assigned{{Target: best.Target, Reason: "it stays: " + d.Stateful}}
-	d.result.Blocked = d.Stateful
+	a := Assigned{Target: best.Target, Reason: "it stays: " + d.Input.Held}
+	if l := d.locationOf(best.Target); l != nil {
+		a.Location, a.LocationPath = l.Name, l.Path
+	}
+	d.result.Desired = []Assigned{a}
+	d.result.Blocked, d.result.Held = d.Input.Held, true
 	return true
 }
 

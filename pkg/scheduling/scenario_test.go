@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write what the scenarios say now into t
 //	target NAME [ready] [heard=9m] [cordoned] [evict=20m] [force] [deleting] [cpu=8] [ns=3] [gone]
 //	location NAME [labels=k:v,…] [targets=a,b] [problem=…] [gone]
 //	placement NAME [selector=k:v] [malformed] [toleration=10m] | placement none
-//	decide [ns=web] [current=a+serving+draining+deleting+LOCATION,b] [stateful=…] [empty]
+//	decide [ns=web] [current=a+serving+draining+deleting+LOCATION,b] [held=…] [empty]
 //	judge
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -241,8 +241,8 @@ func (w *world) decide(args []string) string {
 			in.Namespace = v
 		case "empty":
 			in.Empty = true
-		case "stateful":
-			in.Stateful = strings.ReplaceAll(v, "_", " ")
+		case "held":
+			in.Held = strings.ReplaceAll(v, "_", " ")
 		case "current":
 			for i, c := range strings.Split(v, ",") {
 				words := strings.Split(c, "+")
@@ -277,7 +277,7 @@ func (w *world) decide(args []string) string {
 		fmt.Fprintf(&out, "\nmust leave %s: %s%s%s%s", m.Target, m.Reason, flagged(m.Dead, " [dead]"), flagged(m.Gone, " [gone]"), flagged(m.Force, " [forced]"))
 	}
 	if r.Blocked != "" {
-		out.WriteString("\nblocked: " + r.Blocked)
+		out.WriteString("\n" + flagged(r.Held, "held, ") + "blocked: " + r.Blocked)
 	}
 	out.WriteString(w.next(r.NextDecision))
 	return out.String()

@@ -1,6 +1,8 @@
 package scheduling
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,6 +106,23 @@ func NewLocation(l *schedulingv1alpha1.Location, path logicalcluster.Path, targe
 
 // Targets returns the targets that the Location selects; the caller changes nothing.
 func (l *Location) Targets() []*Target { return l.targets }
+
+// Replace returns the Locations as they would be with another view of one target.
+func Replace(locations []*Location, target *Target) []*Location {
+	out := make([]*Location, len(locations))
+	for i, l := range locations {
+		out[i] = l
+		old := l.byKey[target.Key]
+		if old == nil {
+			continue
+		}
+		copied := *l
+		copied.targets, copied.byKey = slices.Clone(l.targets), maps.Clone(l.byKey)
+		copied.targets[slices.Index(l.targets, old)], copied.byKey[target.Key] = target, target
+		out[i] = &copied
+	}
+	return out
+}
 
 // fitting returns the Locations that the Placement selects, in the order given.
 func fitting(placement *schedulingv1alpha1.Placement, locations []*Location) ([]*Location, error) {

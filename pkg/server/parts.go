@@ -14,6 +14,7 @@ import (
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/idp"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
@@ -32,6 +33,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/server/admission/lifecycle"
 	locationadmission "github.com/13eedeaf/kcp/pkg/server/admission/location"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
+	"github.com/13eedeaf/kcp/pkg/server/drain"
 	"github.com/13eedeaf/kcp/pkg/server/options"
 	"github.com/13eedeaf/kcp/pkg/virtual"
 	"github.com/13eedeaf/kcp/pkg/workspaces"
@@ -57,6 +59,8 @@ type parts struct {
 	authenticator authenticator.Request
 	authorizer    locationadmission.Authorizer
 	controllers   []controller
+	fleet         *placement.Fleet
+	handovers     *handover.Controller
 	running       sync.WaitGroup
 	// fail ends the server with an error; Run sets it.
 	fail func(error)
@@ -111,7 +115,7 @@ func (p *parts) newLogin(o options.Completed) error {
 
 func (p *parts) newControllers(deleteCluster func(context.Context, logicalcluster.Name) error) []controller {
 	realClock := clock.RealClock{}
-	fleet := placement.NewFleet(placement.FleetDeps{
+	p.fleet = placement.NewFleet(placement.FleetDeps{
 		SyncTargets: p.informers.SyncTargets(),
 		Locations:   p.informers.Locations(),
 		Assignments: p.informers.Assignments(),
@@ -121,14 +125,14 @@ func (p *parts) newControllers(deleteCluster func(context.Context, logicalcluste
 		MayUse:      locationadmission.MayUse,
 		Clock:       realClock,
 	})
-	handovers := handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: fleet, Clock: realClock})
+	p.handovers = handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock})
 	return []controller{
 		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, DeleteCluster: deleteCluster}),
 		namespace.New(namespace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index}),
-		handovers,
-		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: fleet, StageOf: handovers.StageOf, Path: p.index.Path, Clock: realClock}),
-		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: fleet, Clock: realClock}),
-		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: fleet, Clock: realClock}),
+		p.handovers,
+		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: realClock}),
+		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
+		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
 		ingress.New(ingress.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 		statusaggregator.New(statusaggregator.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 	}
@@ -160,6 +164,15 @@ func (p *parts) public() *http.ServeMux {
 // mount serves the virtual workspaces; api serves requests that have been authorized.
 func (p *parts) mount(ctx context.Context, m mux, api http.Handler) {
 	m.Handle(workspaces.HomePattern, p.home.HomeHandler())
+	m.HandlePrefix(drain.Prefix, &drain.Handler{
+		Authorizer: p.authorizer,
+		SyncTarget: func(cluster logicalcluster.Name, name string) (*workloadv1alpha1.SyncTarget, bool) {
+			return p.informers.SyncTargets().Get(cluster, "", name)
+		},
+		Preview: p.handovers.Preview,
+		Find:    p.fleet.SyncTarget,
+		Path:    p.index.Path,
+	})
 	m.HandlePrefix(virtual.Prefix, virtual.NewHandler(ctx, virtual.Config{
 		Informers:          p.informers,
 		Authorizer:         p.authorizer,

@@ -183,8 +183,9 @@ func (c *Controller) watch() {
 	})
 }
 
-// objectChanged enqueues the namespace of an object that appeared, went or has a new
-// generation; of mirrored ones only where the target has no business there.
+// objectChanged enqueues the namespace of an object that appeared, went, has a new
+// generation, or has begun or ended to hold the namespace; of mirrored ones only where the
+// target has no business there.
 func (c *Controller) objectChanged(gvr schema.GroupVersionResource, e informer.Event[*unstructured.Unstructured]) {
 	if target := mirroredFrom(e.Object()); target != "" {
 		if _, assigned := c.assignments.Get(e.Key.Cluster, e.Key.Namespace, target); !assigned && !e.Deleted {
@@ -193,7 +194,8 @@ func (c *Controller) objectChanged(gvr schema.GroupVersionResource, e informer.E
 		return
 	}
 	if gvr == endpointSlices || !e.Added && !e.Deleted && e.Old.GetUID() == e.New.GetUID() &&
-		e.Old.GetGeneration() == e.New.GetGeneration() && (e.Old.GetDeletionTimestamp() == nil) == (e.New.GetDeletionTimestamp() == nil) {
+		e.Old.GetGeneration() == e.New.GetGeneration() && (e.Old.GetDeletionTimestamp() == nil) == (e.New.GetDeletionTimestamp() == nil) &&
+		holdOf(gvr, e.Old) == holdOf(gvr, e.New) {
 		return
 	}
 	c.enqueue(e.Key.Cluster, e.Key.Namespace)

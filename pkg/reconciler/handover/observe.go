@@ -82,19 +82,28 @@ type observed struct {
 	gates    map[string]Gate
 }
 
-// observe looks at a namespace; ok is false when it has no part in placement.
+// observe looks at a namespace and decides; ok is false when it has no part in placement.
 func (c *Controller) observe(ctx context.Context, key logicalcluster.Key) (o observed, ok bool) {
+	in, s, gates, ok := c.look(ctx, key)
+	if !ok {
+		return observed{}, false
+	}
+	return observed{state: s, decision: scheduling.Decide(in), gates: gates}, true
+}
+
+// look returns all that a decision for a namespace, and a plan, depend on.
+func (c *Controller) look(ctx context.Context, key logicalcluster.Key) (in scheduling.Input, s *State, gates map[string]Gate, ok bool) {
 	namespace, exists := c.namespaces.Get(key.Cluster, "", key.Name)
 	assignments := c.assignments.ListNamespace(key.Cluster, key.Name)
 	if !exists || strings.HasPrefix(key.Name, "kube-") {
-		return observed{}, false
+		return in, nil, nil, false
 	}
-	s := c.state(key, namespace, assignments)
-	stateful, empty := c.contents(key, s)
+	s = c.state(key, namespace, assignments)
+	held, empty := c.contents(key, s)
 	if len(assignments) == 0 && (empty || s.Deleting) {
-		return observed{}, false
+		return in, nil, nil, false
 	}
-	gates := Gates(s)
+	gates = Gates(s)
 	decided := scheduling.PlacementFor(c.placements.ListCluster(key.Cluster), namespace.Labels)
 	if decided != nil {
 		s.Placement = decided.Name
@@ -102,18 +111,18 @@ func (c *Controller) observe(ctx context.Context, key logicalcluster.Key) (o obs
 			s.DrainDeadline = d.Duration
 		}
 	}
-	in := scheduling.Input{
+	in = scheduling.Input{
 		Cluster: key.Cluster, Namespace: key.Name,
 		Placement:  decided,
 		Locations:  c.fleet.EffectiveLocations(ctx, key.Cluster),
 		Target:     c.fleet.Target,
 		Namespaces: c.fleet.Namespaces,
 		Current:    Currents(s, gates),
-		Stateful:   stateful, Empty: empty,
+		Held:       held, Empty: empty,
 		ListeningSince: c.fleet.ListeningSince(),
 		Now:            s.Now,
 	}
-	return observed{state: s, decision: scheduling.Decide(in), gates: gates}, true
+	return in, s, gates, true
 }
 
 func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, assignments []*schedulingv1alpha1.Assignment) *State {
@@ -136,35 +145,22 @@ func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, 
 	return s
 }
 
-// contents finds the workloads of a namespace, what state it would lose by moving, and
-// whether there is nothing in it that runs.
-func (c *Controller) contents(key logicalcluster.Key, s *State) (stateful string, empty bool) {
+// contents finds the workloads of a namespace, why it may not be moved, and whether there
+// is nothing in it that runs.
+func (c *Controller) contents(key logicalcluster.Key, s *State) (held string, empty bool) {
 	empty = true
+	holders := map[hold][]string{}
 	for _, gvr := range placing {
 		for _, obj := range c.own(gvr, key) {
 			empty = false
 			if status.Gates(obj) && obj.GetDeletionTimestamp() == nil {
 				s.Workloads = append(s.Workloads, Workload{Resource: gvr.GroupResource(), Object: obj})
 			}
-			if stateful == "" && holdsState(gvr, obj) {
-				stateful = fmt.Sprintf("the content of %s %q would be lost", obj.GetKind(), obj.GetName())
-			}
+			h := holdOf(gvr, obj)
+			holders[h] = append(holders[h], fmt.Sprintf("%s %q", obj.GetKind(), obj.GetName()))
 		}
 	}
-	return stateful, empty
-}
-
-// holdsState reports whether obj keeps data on volumes of its target.
-func holdsState(gvr schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
-	switch gvr {
-	case claims:
-		return true
-	case statefulSets:
-		templates, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "volumeClaimTemplates")
-		list, _ := templates.([]any)
-		return len(list) > 0
-	}
-	return false
+	return heldBy(holders), empty
 }
 
 // hasEndpoints reports whether any target has an endpoint, ready or not, of a Service

@@ -223,7 +223,7 @@ func (c *Controller) setDrain(ctx context.Context, st *workloadv1alpha1.SyncTarg
 			path = namespace.Cluster.Path()
 		}
 		drain.Namespaces = append(drain.Namespaces, workloadv1alpha1.DrainNamespace{
-			Workspace: string(path), Namespace: namespace.Name, Stage: stage.Stage, Message: c.named(logicalcluster.From(st), stage.Message),
+			Workspace: string(path), Namespace: namespace.Name, Stage: stage.Stage, Message: placement.NameTargets(stage.Message, logicalcluster.From(st), c.syncTarget),
 		})
 	}
 	slices.SortFunc(drain.Namespaces, compareProgress)
@@ -258,18 +258,4 @@ func compareProgress(a, b workloadv1alpha1.DrainNamespace) int {
 		return 1
 	}
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Workspace, b.Workspace), strings.Compare(a.Namespace, b.Namespace))
-}
-
-// named replaces the target keys of a message by the names of the SyncTargets that stand
-// in cluster: whoever reads this status may know those, unlike the tenant for whom the
-// message was written.
-func (c *Controller) named(cluster logicalcluster.Name, message string) string {
-	words := strings.Split(message, " ")
-	for i, word := range words {
-		key := strings.TrimRight(word, ":;,")
-		if target, ok := c.syncTarget(key); ok && target.Cluster == cluster {
-			words[i] = target.Name + word[len(key):]
-		}
-	}
-	return strings.Join(words, " ")
 }

@@ -155,20 +155,3 @@ func sayDrain(t *testing.T, st *workloadv1alpha1.SyncTarget) string {
 	}
 	return out
 }
-
-func TestMessagesNameSyncTargets(t *testing.T) {
-	c := &Controller{syncTarget: func(key string) (logicalcluster.Key, bool) {
-		known := map[string]logicalcluster.Key{
-			"t1": {Cluster: "compute", Name: "us-east1"},
-			"t2": {Cluster: "compute", Name: "us-west1"},
-			"t3": {Cluster: "elsewhere", Name: "secret"},
-		}
-		target, ok := known[key]
-		return target, ok
-	}}
-	got := c.named("compute", `no other target can take over: t1 at Location "a": it is cordoned; it replaces t2: x; t3 at Location "a": it is cordoned`)
-	want := `no other target can take over: us-east1 at Location "a": it is cordoned; it replaces us-west1: x; t3 at Location "a": it is cordoned`
-	if got != want {
-		t.Errorf("message = %q, want %q", got, want)
-	}
-}

@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -242,6 +243,20 @@ func (f *Fleet) Target(key string) *scheduling.Target {
 func (f *Fleet) SyncTarget(key string) (logicalcluster.Key, bool) {
 	e, ok := f.targets.get(key)
 	return e.object, ok
+}
+
+// NameTargets replaces the target keys of a message by the names of the SyncTargets that
+// stand in cluster: whoever is in charge there may know those, unlike the tenant for whom
+// the message was written. find is Fleet.SyncTarget.
+func NameTargets(message string, cluster logicalcluster.Name, find func(key string) (logicalcluster.Key, bool)) string {
+	words := strings.Split(message, " ")
+	for i, word := range words {
+		key := strings.TrimRight(word, ":;,")
+		if target, ok := find(key); ok && target.Cluster == cluster {
+			words[i] = target.Name + word[len(key):]
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // EffectiveLocations returns the Locations that a workspace sees, with their targets,

@@ -298,3 +298,20 @@ func TestPlacementStatus(t *testing.T) {
 		t.Error("a cordon is not written")
 	}
 }
+
+func TestNameTargets(t *testing.T) {
+	find := func(key string) (logicalcluster.Key, bool) {
+		known := map[string]logicalcluster.Key{
+			"t1": {Cluster: "compute", Name: "us-east1"},
+			"t2": {Cluster: "compute", Name: "us-west1"},
+			"t3": {Cluster: "elsewhere", Name: "secret"},
+		}
+		target, ok := known[key]
+		return target, ok
+	}
+	message := `no other target can take over: t1 at Location "a": it is cordoned; it replaces t2: x; t3 at Location "a": it is cordoned`
+	want := `no other target can take over: us-east1 at Location "a": it is cordoned; it replaces us-west1: x; t3 at Location "a": it is cordoned`
+	if got := NameTargets(message, "compute", find); got != want {
+		t.Errorf("message = %q, want %q", got, want)
+	}
+}
