@@ -221,6 +221,7 @@ run kubectl kcp drain "$FROM" --timeout 180s 2>&1 | tee "$DEMO_DIR/drain.out"
 assert "it ends with: $FROM is empty: safe to work on" grep -q "^$FROM is empty: safe to work on" "$DEMO_DIR/drain.out"
 assert "$FROM has no pod and no namespace of ours" is_empty "$FROM"
 assert "the application runs on $TO alone" only_on "$TO"
+assert "the new copy was waited for before the old one was let go" awk '/shop.*WaitingForPods/ {waited = 1} /shop.*(Draining|Removing)/ && !waited {exit 1} END {exit !waited}' "$DEMO_DIR/drain.out"
 assert "the drain showed the stages" grep -qE "shop.*(Applying|WaitingForPods|WaitingForGateway|Draining|Removing)" "$DEMO_DIR/drain.out"
 assert_eq "spec, labels, annotations and generation of the user's objects are as before" "$OBJECTS" "$(user_objects)"
 no_failures

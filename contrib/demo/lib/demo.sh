@@ -59,6 +59,7 @@ stop() {
 
 fail() {
   printf '\n%sFAILED in "%s": %s%s\n' "$RED" "$STEP" "$*" "$RESET" >&2
+  STEP=''
   exit 1
 }
 
@@ -96,6 +97,8 @@ on_exit() {
   local code=$?
   trap - EXIT
   if [ "$code" -ne 0 ]; then
+    # A command that the script did not expect to fail.
+    [ -z "$STEP" ] || printf '\n%sFAILED in "%s": a command ended with %s%s\n' "$RED" "$STEP" "$code" "$RESET" >&2
     local log
     for log in "$DEMO_DIR"/*.log; do
       [ -s "$log" ] || continue
