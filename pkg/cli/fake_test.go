@@ -95,6 +95,7 @@ func newFake(env *testscript.Env) *fake {
 	})
 	mux.HandleFunc("/services/home", f.authenticated(f.home))
 	mux.HandleFunc("/services/locations/clusters/", f.authenticated(f.serveObjects))
+	mux.HandleFunc("/services/drain/", f.authenticated(f.preview))
 	mux.HandleFunc("/clusters/", f.authenticated(f.serveObjects))
 
 	var cancel context.CancelFunc

@@ -45,6 +45,8 @@ func (a *app) cordonCommand(cordon bool, cmd *cobra.Command) *cobra.Command {
 
 func (a *app) drain() *cobra.Command {
 	var in workload.DrainInput
+	var dryRun bool
+	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "drain NAME",
 		Short: "Move everything off a cluster without an interruption",
@@ -52,21 +54,40 @@ func (a *app) drain() *cobra.Command {
 
 Each namespace leaves when its copy elsewhere serves. The command shows the stages and
 ends when the cluster is empty, or with exit code 1 when what is left cannot move: it
-stays then. "kubectl kcp uncordon" ends a drain.`,
-		Example: `  kubectl kcp drain us-east1
+stays then. "kubectl kcp uncordon" ends a drain.
+
+Namespaces that hold data on the cluster (PersistentVolumeClaims, StatefulSets), and those
+in which a Job or a run of a CronJob is at work, stay unless --force is given.
+
+With --dry-run nothing changes: the command says what would move where, and ends with exit
+code 1 if something would stay.`,
+		Example: `  kubectl kcp drain us-east1 --dry-run
+  kubectl kcp drain us-east1
   kubectl kcp drain us-east1 --detach
   kubectl kcp drain us-east1 --timeout 10m`,
 		Args: exactArgs("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Name = args[0]
+			if err := format.Validate(); err != nil {
+				return err
+			}
+			if !dryRun && format != (printer.Format{}) {
+				return usageError(cmd, "-o and --no-headers go with --dry-run")
+			}
 			s, err := a.open(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if dryRun {
+				use := &workload.Preview{Console: a.console, Session: s, Printer: a.printer(format)}
+				return use.Do(cmd.Context(), in.Name, in.Force)
 			}
 			use := &workload.Drain{Console: a.console, Session: s, Clock: a.clock}
 			return use.Do(cmd.Context(), in)
 		},
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would move where and what would stay")
+	outputFlags(cmd, &format)
 	cmd.Flags().BoolVar(&in.Detach, "detach", false, "return at once; the server goes on")
 	cmd.Flags().BoolVar(&in.Force, "force", false, "move also what cannot run elsewhere or would lose its state")
 	cmd.Flags().DurationVar(&in.Timeout, "timeout", 0, "how long to wait; 0 means until it is empty or blocked")
