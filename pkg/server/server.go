@@ -33,6 +33,9 @@ import (
 // address: a server that moves keeps its tokens valid.
 const serviceAccountIssuer = "https://kubernetes.default.svc"
 
+// etcdTimeout is how long an external etcd may take to answer when the server starts.
+const etcdTimeout = 10 * time.Second
+
 // Server is an assembled server. New makes it, Run runs it once.
 type Server struct {
 	// URL is the base URL at which clients reach the server.
@@ -234,6 +237,9 @@ func (s *Server) preparePKI(o options.Completed) error {
 
 func (s *Server) prepareEtcd(ctx context.Context, o options.Completed) error {
 	if !o.EmbeddedEtcd {
+		if err := etcd.Reachable(ctx, o.ControlPlane.Etcd.StorageConfig.Transport, etcdTimeout); err != nil {
+			return fmt.Errorf("--etcd-servers: %w: check the addresses, --etcd-cafile, --etcd-certfile and --etcd-keyfile", err)
+		}
 		return nil
 	}
 	embedded, err := etcd.Start(ctx, filepath.Join(o.RootDirectory, "etcd"), filepath.Join(o.RootDirectory, "etcd.log"))

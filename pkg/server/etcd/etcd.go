@@ -179,3 +179,19 @@ func NewClient(t storagebackend.TransportConfig) (*clientv3.Client, error) {
 	}
 	return client, nil
 }
+
+// Reachable returns an error unless one of the servers answers within the timeout.
+func Reachable(ctx context.Context, t storagebackend.TransportConfig, timeout time.Duration) error {
+	client, err := NewClient(t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	// A read that needs a leader; the key need not exist.
+	if _, err := client.Get(ctx, "/"); err != nil {
+		return fmt.Errorf("etcd at %q does not answer: %w", t.ServerList, err)
+	}
+	return nil
+}

@@ -5,11 +5,14 @@ package options
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
@@ -159,23 +162,50 @@ func (o *Options) Complete() (Completed, error) {
 
 // Validate checks what Complete cannot mend. Each error names the flag and the remedy.
 func (c Completed) Validate() []error {
+	errs := append(c.validateLogin(), c.validateServing()...)
+	for _, server := range c.ControlPlane.Etcd.StorageConfig.Transport.ServerList {
+		if u, err := url.Parse(server); err != nil || u.Host+u.Path == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, u.Scheme) {
+			errs = append(errs, fmt.Errorf("--etcd-servers %q: give addresses such as https://etcd.example.com:2379", server))
+		}
+	}
+	if !c.EmbeddedEtcd {
+		errs = append(errs, c.ControlPlane.Etcd.Validate()...)
+	}
+	errs = append(errs, c.ControlPlane.GenericServerRunOptions.Validate()...)
+	errs = append(errs, c.ControlPlane.Audit.Validate()...)
+	return append(errs, c.ControlPlane.Features.Validate()...)
+}
+
+func (c Completed) validateLogin() []error {
 	var errs []error
 	if c.AuthenticationConfig != "" {
 		if _, err := os.Stat(c.AuthenticationConfig); err != nil {
 			errs = append(errs, fmt.Errorf("--authentication-config: %w", err))
 		}
 	}
-	if c.EmbeddedIdentityProvider && c.LoginIssuer != "" {
+	switch {
+	case c.LoginIssuer == "":
+	case c.EmbeddedIdentityProvider:
 		errs = append(errs, fmt.Errorf("--login-issuer and --embedded-idp exclude each other: give one"))
-	}
-	if c.LoginIssuer != "" && !strings.HasPrefix(c.LoginIssuer, "https://") {
+	case !strings.HasPrefix(c.LoginIssuer, "https://"):
 		errs = append(errs, fmt.Errorf("--login-issuer %q: an issuer is an https URL", c.LoginIssuer))
+	case c.AuthenticationConfig == "":
+		errs = append(errs, fmt.Errorf("--login-issuer %q: nobody could log in, since the server trusts no issuer: name it in --authentication-config too", c.LoginIssuer))
 	}
-	if port := c.ControlPlane.SecureServing.BindPort; port < 1 || port > 65535 {
-		errs = append(errs, fmt.Errorf("--secure-port %d: give a port from 1 to 65535", port))
+	return errs
+}
+
+func (c Completed) validateServing() []error {
+	var errs []error
+	serving := c.ControlPlane.SecureServing
+	if serving.BindPort < 1 || serving.BindPort > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d: give a port from 1 to 65535", serving.BindPort))
 	}
-	if errs := append(c.ControlPlane.Audit.Validate(), c.ControlPlane.Features.Validate()...); len(errs) > 0 {
-		return errs
+	if host := c.ExternalHostname; net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		errs = append(errs, fmt.Errorf("--external-hostname %q: give a host name or IP without scheme and port, such as kcp.example.com", host))
+	}
+	if pair := serving.ServerCert.CertKey; (pair.CertFile == "") != (pair.KeyFile == "") {
+		errs = append(errs, fmt.Errorf("--tls-cert-file and --tls-private-key-file go together: give both or none"))
 	}
 	return errs
 }
