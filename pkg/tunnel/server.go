@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
-	"golang.org/x/net/http/httpguts"
 )
 
 var (
@@ -37,7 +36,7 @@ type tunnel struct {
 // until ctx ends, and returns. allowed is asked before each use: a syncer whose rights
 // were taken away loses its tunnel. An error has not been answered yet.
 func (t *Tunnels) Upgrade(ctx context.Context, w http.ResponseWriter, r *http.Request, target string, allowed func() bool) error {
-	if !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") || !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) {
+	if !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") || !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) {
 		return fmt.Errorf("a tunnel begins with Connection: Upgrade and Upgrade: %s", Protocol)
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()
