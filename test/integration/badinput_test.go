@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -233,12 +234,23 @@ func adminConfig(t *testing.T, s *framework.Server) *rest.Config {
 func TestSystemOwnedObjects(t *testing.T) {
 	s := framework.Start(t)
 	alice := login(t, s, "alice")
-	own, _ := alice.home()
-	const key = "abcdefghijklmnop"
+	own, ownID := alice.home()
 	server := s.Clients(t)
+	// A real target at a real Location: the scheduler lets the Assignment stand.
+	st, err := alice.clients().SyncTargets(own).Create(t.Context(), &workloadv1alpha1.SyncTarget{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, metav1.CreateOptions{})
+	must(t, err)
+	createAs(t, alice.clients().Locations(own).Create, &schedulingv1alpha1.Location{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	createAs(t, alice.kube(own).CoreV1().Services("default").Create, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
+	framework.Eventually(t, "the target is known", func(ctx context.Context) (bool, string) {
+		location, err := alice.clients().Locations(own).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil && location.Status.Instances != nil && *location.Status.Instances == 1, fmt.Sprint(err)
+	})
+	key := workloadv1alpha1.TargetKey(ownID, st.UID)
 	label := map[string]string{workloadv1alpha1.TargetLabelKey: key}
 	createAs(t, server.Assignments(own, "default").Create, &schedulingv1alpha1.Assignment{
-		ObjectMeta: metav1.ObjectMeta{Name: key}, Spec: schedulingv1alpha1.AssignmentSpec{Location: "default", Target: key, Placement: "default", State: schedulingv1alpha1.AssignmentActive},
+		// It stays until its syncer lets it go, whatever the scheduler thinks of it.
+		ObjectMeta: metav1.ObjectMeta{Name: key, Finalizers: []string{workloadv1alpha1.SyncerFinalizer}},
+		Spec:       schedulingv1alpha1.AssignmentSpec{Location: "default", Target: key, Placement: "default", State: schedulingv1alpha1.AssignmentActive},
 	})
 	createAs(t, server.SyncReports(own, "default").Create, &workloadv1alpha1.SyncReport{
 		ObjectMeta: metav1.ObjectMeta{Name: key + "-x"}, Spec: workloadv1alpha1.SyncReportSpec{Target: key, Version: "v1", Resource: "services", Name: "x", UID: "u"},
@@ -295,8 +307,8 @@ func TestSystemOwnedObjects(t *testing.T) {
 					}
 				}
 			}
-			if after := alice.do(http.MethodGet, one, ""); after.body != before.body {
-				t.Errorf("it changed:\n%s\n%s", before.body, after.body)
+			if diff := cmp.Diff(written(t, before), written(t, alice.do(http.MethodGet, one, ""))); diff != "" {
+				t.Errorf("it changed (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -342,8 +354,8 @@ func TestSystemOwnedObjects(t *testing.T) {
 					}
 				}
 			}
-			if after := alice.do(http.MethodGet, one, ""); after.body != before.body {
-				t.Errorf("it changed:\n%s\n%s", before.body, after.body)
+			if diff := cmp.Diff(written(t, before), written(t, alice.do(http.MethodGet, one, ""))); diff != "" {
+				t.Errorf("it changed (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -355,7 +367,20 @@ func TestSystemOwnedObjects(t *testing.T) {
 	})
 }
 
-// createAs creates an object as the server.
+// written returns what of an object the server's controllers leave as it is.
+func written(t *testing.T, r response) map[string]any {
+	t.Helper()
+	var object map[string]any
+	must(t, json.Unmarshal([]byte(r.body), &object))
+	metadata, _ := object["metadata"].(map[string]any)
+	spec, _ := object["spec"].(map[string]any)
+	return map[string]any{
+		"uid": metadata["uid"], "labels": metadata["labels"], "endpoints": object["endpoints"],
+		"target": spec["target"], "addresses": spec["addresses"], "containers": spec["containers"],
+	}
+}
+
+// createAs creates an object that the test needs.
 func createAs[T any](t *testing.T, create func(context.Context, T, metav1.CreateOptions) (T, error), obj T) {
 	t.Helper()
 	_, err := create(t.Context(), obj, metav1.CreateOptions{})
