@@ -1,7 +1,8 @@
 // Package cli is the command line of "kubectl kcp": flags and arguments become an
 // Input, and a use case does the rest with Do(ctx, Input). The use cases stand in the
-// packages below: login, workspace, workload, location. They reach the world through small seams:
-// console (streams, browser), a clock, kubeconfig, tokencache, session (the server).
+// packages below: login, workspace, workload, location, doctor. They reach the world
+// through small seams: console (streams, browser), a clock, kubeconfig, tokencache,
+// session (the server).
 //
 // # Promises
 //

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -91,8 +92,9 @@ func newFake(env *testscript.Env) *fake {
 	mux.HandleFunc("/idp/.well-known/openid-configuration", f.discovery(provider.Handler()))
 	mux.HandleFunc("/.well-known/kcp-login.json", f.login)
 	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, object{"gitVersion": "v1.37.2+kcp-v9.9.9"})
+		reply(w, http.StatusOK, object{"gitVersion": cmp.Or(f.value("version"), "v1.37.2+kcp-v9.9.9")})
 	})
+	mux.HandleFunc("/readyz", f.readyz)
 	mux.HandleFunc("/services/home", f.authenticated(f.home))
 	mux.HandleFunc("/services/locations/clusters/", f.authenticated(f.serveObjects))
 	mux.HandleFunc("/services/drain/", f.authenticated(f.preview))
@@ -121,7 +123,7 @@ func newCertificates() (*x509.Certificate, tls.Certificate) {
 	sign := func(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(func() error { return err })
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(30*24*time.Hour)
 		if parent == nil {
 			parent, parentKey = template, key
 		}
@@ -151,6 +153,26 @@ func (f *fake) is(name, value string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.switches[name] == value
+}
+
+func (f *fake) value(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.switches[name]
+}
+
+// readyz tells the time too: the switch "ahead" moves the server's clock.
+func (f *fake) readyz(w http.ResponseWriter, _ *http.Request) {
+	if ahead := f.value("ahead"); ahead != "" {
+		d, err := time.ParseDuration(ahead)
+		must(func() error { return err })
+		w.Header().Set("Date", time.Now().Add(d).UTC().Format(http.TimeFormat))
+	}
+	if f.is("readyz", "failed") {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	_, _ = io.WriteString(w, "ok")
 }
 
 func (f *fake) count(name string) {

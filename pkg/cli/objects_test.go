@@ -24,7 +24,7 @@ type event struct {
 }
 
 var kinds = map[string]string{
-	"workspaces": "Workspace", "logicalclusters": "LogicalCluster", "synctargets": "SyncTarget", "locations": "Location",
+	"workspaces": "Workspace", "logicalclusters": "LogicalCluster", "synctargets": "SyncTarget", "locations": "Location", "placements": "Placement",
 	"namespaces": "Namespace", "serviceaccounts": "ServiceAccount", "clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",
 }
 
@@ -169,6 +169,11 @@ func (f *fake) serveObjects(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	f.mu.Lock()
+	if warning := f.switches["warning"]; warning != "" {
+		w.Header().Set("Warning", fmt.Sprintf("299 - %q", warning))
+	}
+	f.mu.Unlock()
 	t := parse(r.URL.Path)
 	user := userOf(r)
 	unknown := f.get(t.path, "logicalclusters", "cluster") == nil

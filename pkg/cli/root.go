@@ -32,18 +32,26 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
-		p := a.describe(err)
-		a.console.Problem(p)
-		return p.Code()
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
 	}
-	return 0
+	p := a.describe(err)
+	if p.HintText() == "" && !p.IsCancelled() {
+		hint := "look for what is wrong: kubectl kcp doctor"
+		if p.Code() == problem.ExitUsage {
+			hint = cmd.CommandPath() + " --help"
+		}
+		p.Hint("%s", hint)
+	}
+	a.console.Problem(p)
+	return p.Code()
 }
 
 // app is what all commands share: the seams and the flags that every command has.
 type app struct {
 	console *console.Console
-	clock   clock.Clock
+	clock   clock.WithTicker
 
 	kubeconfig string
 	context    string
@@ -85,7 +93,7 @@ home workspace, and every kubectl command works there.`,
 		a.login(), a.logout(), a.getToken(),
 		a.workspaces(),
 		a.cordon(), a.uncordon(), a.drain(), a.workloads(), a.locations(),
-		a.version(),
+		a.doctor(), a.version(),
 	)
 	a.completions(root)
 	return root

@@ -1,11 +1,44 @@
+// What the command line promises, and the tests that hold it to that. Names in lower case
+// are scripts in testdata/script; others are Go tests, here or in the package named.
+//
+//	 1 data on stdout, the rest on stderr; JSON parses      output, login_device, every "! stdout ."
+//	 2 table, wide, json, yaml, name, --no-headers          workspace_list, locations, output
+//	 3 workspace: . .. - ~ PATH NAME use list tree
+//	   create delete --short                                workspace, workspace_list, kubeconfig
+//	 4 colours only where they are seen                     terminal, help, console.TestColours
+//	 5 no terminal: no question, the error has the command  workspace, terminal, console.TestConfirm
+//	 6 errors: one line, a hint with a command              checkError at every "code", login_trouble,
+//	                                                        help, locked, gettoken, problem.TestDescribe
+//	 7 exit codes 0 1 2 4; usage only for wrong calls       checkError at every "code", gettoken (4)
+//	 8 login: PKCE, ports, code on another device, Ctrl-C,
+//	   time-out, trust; the user stands at home             login, login_trouble, login_device,
+//	                                                        oidcflow.TestLogin, TestLoginByDevice, console.TestHere
+//	 9 the browser's output never reaches stdout            login, gettoken
+//	10 get-token: version, expiry, silent refresh,
+//	   two calls open one browser                           gettoken, oidcflow.TestRefresh
+//	11 token cache: modes, logout, no token in logs         login, gettoken, help, tokencache's tests
+//	12 kubeconfig: only our entries, several files, 0600,
+//	   nothing written for nothing, locks, interrupts       kubeconfig, locked, login, interrupt,
+//	                                                        kubeconfig's and atomicfile's tests
+//	13 insecure warns each time; no secret is a flag        output, login_trouble, TestFlags
+//	14 progress on a terminal, lines elsewhere; --timeout
+//	   names what is missing                                terminal, workspace, drain, console.TestProgress…
+//	15 completion within a second, silent on failure        completion, TestArgumentsComplete
+//	16 help has an example each; version works offline      help, TestHelp
+//	17 cordon, uncordon, drain as kubectl's                 workload, drain, workload's tests
+//
+// doctor has doctor.
+
 package cli_test
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,10 +106,44 @@ func TestScripts(t *testing.T) {
 
 func fakeOf(ts *testscript.TestScript) *fake { return ts.Value("fake").(*fake) }
 
+var (
+	errorRE  = regexp.MustCompile(`(?m)^(\x1b\[31m)?error: (\x1b\[0m)?(.*)$`)
+	hintRE   = regexp.MustCompile(`(?m)^(\x1b\[36m)?hint: (\x1b\[0m)?.*\S$`)
+	goTypeRE = regexp.MustCompile(`Go (struct|value|map|slice)|\bv1(alpha1|beta1)?\.[A-Z]|\*[a-z]+\.[A-Z]|%!|&\{|map\[|0xc0`)
+)
+
+// checkError checks what holds for every error of the plugin: it ends in one line of its
+// own and a hint, shows no Go types, and its usage only where the call was wrong.
+func checkError(code int, stderr string) error {
+	lines := errorRE.FindAllStringSubmatch(stderr, -1)
+	usage := strings.Contains(stderr, "\nusage: ")
+	switch {
+	case len(lines) == 0:
+		return fmt.Errorf("exit code %d without an error", code)
+	case goTypeRE.MatchString(stderr):
+		return fmt.Errorf("Go types are shown: %s", goTypeRE.FindString(stderr))
+	case usage && code != 2:
+		return fmt.Errorf("usage is shown although the call was right (code %d)", code)
+	case strings.Contains(lines[len(lines)-1][3], "cancelled"):
+		return nil
+	}
+	after := stderr[strings.LastIndex(stderr, "error: "):]
+	hint := hintRE.FindString(after)
+	if hint == "" || strings.Count(strings.TrimSpace(after), "\n") > 2 {
+		return fmt.Errorf("the error has no hint, or more than that: %q", after)
+	}
+	if !commandRE.MatchString(hint) {
+		return fmt.Errorf("the hint names no command: %q", hint)
+	}
+	return nil
+}
+
+var commandRE = regexp.MustCompile(`kubectl|kcp start|curl |openssl |rm |ls `)
+
 // scriptCommands are run in the test's process.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	// code N COMMAND...: the command ends with exit code N. Its output goes to stdout and
-	// stderr as with exec.
+	// stderr as with exec. An error of the plugin must be as checkError wants it.
 	"code": func(ts *testscript.TestScript, _ bool, args []string) {
 		want, err := strconv.Atoi(args[0])
 		ts.Check(err)
@@ -90,6 +157,14 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 		if got != want {
 			ts.Fatalf("exit code %d, want %d", got, want)
 		}
+		if args[1] == "kubectl-kcp" && got != 0 {
+			ts.Check(checkError(got, ts.ReadFile("stderr")))
+		}
+	},
+	// json FILE: the file, or stdout, is one JSON document and nothing else.
+	"json": func(ts *testscript.TestScript, _ bool, args []string) {
+		var v any
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &v))
 	},
 	// mode 0600 FILE: the file has this mode.
 	"mode": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -134,6 +209,12 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 		if obj == nil || strings.Contains(string(data), want) == not {
 			ts.Fatalf("%s %s in %s is %s, want %s", args[1], args[2], args[0], data, args[3])
 		}
+	},
+	// put PATH RESOURCE FILE: the server has the object that the file holds as JSON.
+	"put": func(ts *testscript.TestScript, _ bool, args []string) {
+		var obj object
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[2])), &obj))
+		fakeOf(ts).put(args[0], args[1], obj)
 	},
 	// stale PATH NAME: the sync target's status tells of a drain of long ago.
 	"stale": func(ts *testscript.TestScript, _ bool, args []string) {

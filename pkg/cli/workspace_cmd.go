@@ -97,7 +97,7 @@ func (a *app) workspaceCreate() *cobra.Command {
 				return err
 			}
 			use := &workspace.Create{
-				Console: a.console, Session: s, Printer: a.printer(format),
+				Console: a.console, Session: s, Printer: a.printer(format), Clock: a.clock,
 				Use: &workspace.Use{Console: a.console, Config: a.store(), Session: s},
 			}
 			return use.Do(cmd.Context(), in)
@@ -186,7 +186,7 @@ func (a *app) workspaceDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			use := &workspace.Delete{Console: a.console, Session: s}
+			use := &workspace.Delete{Console: a.console, Session: s, Clock: a.clock}
 			return use.Do(cmd.Context(), in)
 		},
 	}

@@ -63,10 +63,10 @@ func (c *Console) Problem(p *problem.Problem) {
 }
 
 // Confirm asks a question that must be answered with y. Without a terminal on stdin it
-// fails at once and names the flag that answers it.
-func (c *Console) Confirm(ctx context.Context, question, flag string) error {
+// fails at once and shows the command that needs no answer.
+func (c *Console) Confirm(ctx context.Context, question, command string) error {
 	if !IsTerminal(c.In) {
-		return problem.Usage("%s: no terminal to ask on", strings.TrimSuffix(question, "?")).Hint("to do it without being asked, add %s", flag)
+		return problem.Usage("%s: no terminal to ask on", strings.TrimSuffix(question, "?")).Hint("to do it without being asked: %s", command)
 	}
 	_, _ = fmt.Fprintf(c.Err, "%s [y/N] ", question)
 	answer := make(chan string, 1)
@@ -88,6 +88,12 @@ func (c *Console) Confirm(ctx context.Context, question, flag string) error {
 
 // Good returns s in the colour of success, where stdout shows colours.
 func (c *Console) Good(s string) string { return c.paint(c.Out, green, s) }
+
+// Doubtful returns s in the colour of a warning, where stdout shows colours.
+func (c *Console) Doubtful(s string) string { return c.paint(c.Out, yellow, s) }
+
+// Bad returns s in the colour of an error, where stdout shows colours.
+func (c *Console) Bad(s string) string { return c.paint(c.Out, red, s) }
 
 type colour string
 

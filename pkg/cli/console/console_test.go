@@ -68,7 +68,7 @@ func TestConfirm(t *testing.T) {
 			}
 			var out bytes.Buffer
 			c := &Console{In: tty, Err: &out}
-			err := c.Confirm(t.Context(), "Delete it?", "--yes")
+			err := c.Confirm(t.Context(), "Delete it?", "delete it --yes")
 			if (err != nil) != tc.wantErr {
 				t.Errorf("err is %v, want one: %v", err, tc.wantErr)
 			}

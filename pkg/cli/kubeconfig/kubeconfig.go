@@ -55,6 +55,17 @@ func (s *Store) Load() (*clientcmdapi.Config, error) {
 	return cfg, nil
 }
 
+// Files returns the files that there are, the one that counts most first.
+func (s *Store) Files() []string {
+	files := []string{}
+	for _, file := range s.options.GetLoadingPrecedence() {
+		if _, err := os.Stat(file); err == nil {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // Modify applies change to the merged kubeconfig and writes what it changed. It reports
 // whether anything was written. The function may be called more than once.
 func (s *Store) Modify(ctx context.Context, change func(*clientcmdapi.Config) error) (bool, error) {

@@ -28,6 +28,8 @@ type Problem struct {
 	code    int
 	usage   string
 	cause   error
+
+	cancelled bool
 }
 
 // New returns a problem with exit code ExitError.
@@ -51,10 +53,13 @@ func LoginNeeded(format string, args ...any) *Problem {
 
 // Cancelled says that the user stopped the command.
 func Cancelled(format string, args ...any) *Problem {
-	p := New(format, args...)
-	p.code = ExitUsage
+	p := Usage(format, args...)
+	p.cancelled = true
 	return p
 }
+
+// IsCancelled reports whether the user stopped the command, which needs no hint.
+func (p *Problem) IsCancelled() bool { return p.cancelled }
 
 // Hint sets the hint and returns p. The hint ends in a command that can be run.
 func (p *Problem) Hint(format string, args ...any) *Problem {

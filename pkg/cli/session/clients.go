@@ -92,6 +92,13 @@ func (s *Session) EffectiveLocations(in logicalcluster.Path) (*Client[*schedulin
 		func() *schedulingv1alpha1.LocationList { return &schedulingv1alpha1.LocationList{} })
 }
 
+// Placements returns a client for the placements of a workspace.
+func (s *Session) Placements(in logicalcluster.Path) (*Client[*schedulingv1alpha1.Placement, *schedulingv1alpha1.PlacementList], error) {
+	return client(s, in.RequestPath(), schedulingv1alpha1.GroupVersion, "placements", "",
+		func() *schedulingv1alpha1.Placement { return &schedulingv1alpha1.Placement{} },
+		func() *schedulingv1alpha1.PlacementList { return &schedulingv1alpha1.PlacementList{} })
+}
+
 // Namespaces returns a client for the namespaces of a workspace.
 func (s *Session) Namespaces(in logicalcluster.Path) (*Client[*corev1.Namespace, *corev1.NamespaceList], error) {
 	return client(s, in.RequestPath(), corev1.SchemeGroupVersion, "namespaces", "",
@@ -166,6 +173,19 @@ func (s *Session) ServerVersion(ctx context.Context) (*version.Info, error) {
 		return nil, problem.New("%s answered /version with something that is not a version", s.Base).Because(err)
 	}
 	return &info, nil
+}
+
+// Username asks the server who the session's user is to it.
+func (s *Session) Username(ctx context.Context) (string, error) {
+	rest, err := s.REST(s.Path.RequestPath(), authenticationv1.SchemeGroupVersion)
+	if err != nil {
+		return "", err
+	}
+	review := &authenticationv1.SelfSubjectReview{}
+	if err := rest.Post().Resource("selfsubjectreviews").Body(review).Do(ctx).Into(review); err != nil {
+		return "", err
+	}
+	return review.Status.UserInfo.Username, nil
 }
 
 // Access checks that a workspace exists and that the user may enter it. It returns the

@@ -235,6 +235,18 @@ func (s *Session) REST(below string, gv schema.GroupVersion) (rest.Interface, er
 	return client, nil
 }
 
+// Anonymous returns an HTTP client that trusts whom the session trusts and shows no
+// credentials. It follows no redirect.
+func (s *Session) Anonymous() (*http.Client, error) {
+	client, err := rest.HTTPClientFor(rest.AnonymousClientConfig(s.config))
+	if err != nil {
+		return nil, problem.New("context %q cannot be used: %v", s.ContextName, err).Hint("look at it: kubectl config view --minify").Because(err)
+	}
+	own := *client // client-go may hand out one that others use
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &own, nil
+}
+
 // Kubeconfig entries for another program that is to reach the server.
 
 // CAData returns the PEM of the authorities that the session trusts; nil means the

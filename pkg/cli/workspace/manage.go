@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/cli/console"
@@ -29,6 +30,7 @@ type Create struct {
 	Console *console.Console
 	Session *session.Session
 	Printer printer.Printer
+	Clock   clock.WithTicker
 	// Use is what --use does.
 	Use *Use
 }
@@ -116,18 +118,21 @@ func (c *Create) await(ctx context.Context, in CreateInput, ws *tenancyv1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	shown := tenancyv1alpha1.WorkspacePhaseReady
+	progress := c.Console.Progress(c.Clock)
+	defer progress.Done()
 	err = wait.PollUntilContextTimeout(ctx, poll, in.Timeout, true, func(ctx context.Context) (bool, error) {
 		got, err := client.Get(ctx, in.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
 		ws = got
-		if phase := ws.Status.Phase; phase != shown && phase != "" {
-			c.Console.Note("Workspace %q is %s.", in.Name, phase)
-			shown = phase
+		if ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseReady {
+			return true, nil
 		}
-		return ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseReady, nil
+		if ws.Status.Phase != "" {
+			progress.Show("Workspace %q is %s%s.", in.Name, ws.Status.Phase, unmet(ws.Status.Conditions))
+		}
+		return false, nil
 	})
 	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return ws, err
@@ -150,6 +155,7 @@ func unmet(conditions []metav1.Condition) string {
 type Delete struct {
 	Console *console.Console
 	Session *session.Session
+	Clock   clock.WithTicker
 }
 
 // DeleteInput of Delete.
@@ -181,7 +187,7 @@ func (d *Delete) Do(ctx context.Context, in DeleteInput) error {
 		return explainChild(ctx, d.Session, in.Name, err)
 	}
 	if !in.Yes {
-		if err := d.Console.Confirm(ctx, "Delete workspace \""+string(path)+"\" and everything in it?", "--yes"); err != nil {
+		if err := d.Console.Confirm(ctx, "Delete workspace \""+string(path)+"\" and everything in it?", "kubectl kcp ws delete "+in.Name+" --yes"); err != nil {
 			return err
 		}
 	}
@@ -194,6 +200,7 @@ func (d *Delete) Do(ctx context.Context, in DeleteInput) error {
 		d.Console.Print("Workspace %q is being deleted.", path)
 		return nil
 	}
+	progress := d.Console.Progress(d.Clock)
 	err = wait.PollUntilContextTimeout(ctx, poll, in.Timeout, true, func(ctx context.Context) (bool, error) {
 		got, err := client.Get(ctx, in.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && got.UID != ws.UID) {
@@ -201,9 +208,11 @@ func (d *Delete) Do(ctx context.Context, in DeleteInput) error {
 		}
 		if err == nil {
 			ws = got
+			progress.Show("Workspace %q is %s%s.", in.Name, phaseOf(ws), unmet(ws.Status.Conditions))
 		}
 		return false, err
 	})
+	progress.Done()
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return problem.New("workspace %q is still there after %s: its phase is %q%s", path, in.Timeout, ws.Status.Phase, unmet(ws.Status.Conditions)).
 			Hint("see what holds it: kubectl get workspace %s -o yaml", in.Name).Because(err)
