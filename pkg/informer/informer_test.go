@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -169,6 +170,7 @@ func (s *server) watch(_ context.Context, opts metav1.ListOptions) (watch.Interf
 	if opts.SendInitialEvents != nil {
 		// The reflector's WatchList keeps objects by namespace and name meanwhile.
 		s.t.Error("asked for initial events on a list that spans clusters")
+		return nil, errors.New("no initial events here")
 	}
 	w := watch.NewFake()
 	s.opened <- w
