@@ -55,6 +55,9 @@ func New() *Options {
 	upstream.SecureServing.BindAddress = netutils.ParseIPSloppy("127.0.0.1")
 	upstream.SecureServing.BindPort = 6443
 	upstream.Etcd.StorageConfig.Transport.ServerList = nil
+	// No garbage collector runs, so nothing may wait for one: with this on, a deletion
+	// with --cascade=foreground or orphan would never end.
+	upstream.Etcd.EnableGarbageCollection = false
 	// Admission, authentication and authorization are this product's; upstream's know
 	// one cluster.
 	upstream.Admission = nil

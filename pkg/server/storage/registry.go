@@ -46,9 +46,10 @@ type Registry struct {
 	// lived and rarely watched.
 	uncached map[schema.GroupResource]bool
 
-	mu       sync.Mutex
-	stores   map[schema.GroupResource]*clusterStorage
-	prefixes map[string]bool
+	mu     sync.Mutex
+	stores map[schema.GroupResource]*clusterStorage
+	// prefixes are those of etcd keys, up to the cluster.
+	prefixes map[string]schema.GroupResource
 	destroy  []func()
 }
 
@@ -57,7 +58,7 @@ func NewRegistry(uncached ...schema.GroupResource) *Registry {
 	r := &Registry{
 		uncached: map[schema.GroupResource]bool{},
 		stores:   map[schema.GroupResource]*clusterStorage{},
-		prefixes: map[string]bool{},
+		prefixes: map[string]schema.GroupResource{},
 	}
 	for _, gr := range uncached {
 		r.uncached[gr] = true
@@ -148,7 +149,7 @@ func (r *Registry) remember(config *storagebackend.ConfigForResource, resourcePr
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stores[config.GroupResource] = s
-	r.prefixes[path.Join("/", config.Prefix, resourcePrefix)] = true
+	r.prefixes[path.Join("/", config.Prefix, resourcePrefix)] = config.GroupResource
 	once := sync.OnceFunc(destroy)
 	r.destroy = append(r.destroy, once)
 	return once
