@@ -34,7 +34,9 @@ import (
 	locationadmission "github.com/13eedeaf/kcp/pkg/server/admission/location"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/drain"
+	"github.com/13eedeaf/kcp/pkg/server/native"
 	"github.com/13eedeaf/kcp/pkg/server/options"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
 	"github.com/13eedeaf/kcp/pkg/virtual"
 	"github.com/13eedeaf/kcp/pkg/workspaces"
 	workspaceadmission "github.com/13eedeaf/kcp/pkg/workspaces/admission"
@@ -61,6 +63,7 @@ type parts struct {
 	controllers   []controller
 	fleet         *placement.Fleet
 	handovers     *handover.Controller
+	tunnels       tunnel.Tunnels
 	running       sync.WaitGroup
 	// fail ends the server with an error; Run sets it.
 	fail func(error)
@@ -69,7 +72,7 @@ type parts struct {
 // controller runs until its context ends.
 type controller interface{ Run(ctx context.Context) }
 
-func newParts(o options.Completed, cfg *config, deleteCluster func(context.Context, logicalcluster.Name) error) (*parts, error) {
+func newParts(o options.Completed, cfg *config, data content) (*parts, error) {
 	p := &parts{url: o.URL, authorizer: cfg.authorizer}
 	var err error
 	if p.clients, err = clients.New(cfg.loopback()); err != nil {
@@ -85,7 +88,7 @@ func newParts(o options.Completed, cfg *config, deleteCluster func(context.Conte
 		locationadmission.New(p.index, cfg.authorizer),
 		kinds.New(clients.Scheme),
 	)
-	p.controllers = p.newControllers(deleteCluster)
+	p.controllers = p.newControllers(data)
 	return p, p.newLogin(o)
 }
 
@@ -113,7 +116,7 @@ func (p *parts) newLogin(o options.Completed) error {
 	return nil
 }
 
-func (p *parts) newControllers(deleteCluster func(context.Context, logicalcluster.Name) error) []controller {
+func (p *parts) newControllers(data content) []controller {
 	realClock := clock.RealClock{}
 	p.fleet = placement.NewFleet(placement.FleetDeps{
 		SyncTargets: p.informers.SyncTargets(),
@@ -127,7 +130,7 @@ func (p *parts) newControllers(deleteCluster func(context.Context, logicalcluste
 	})
 	p.handovers = handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock})
 	return []controller{
-		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, DeleteCluster: deleteCluster}),
+		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, DeleteCluster: data.deleteCluster, Occupied: data.occupied}),
 		namespace.New(namespace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index}),
 		p.handovers,
 		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: realClock}),
@@ -179,7 +182,17 @@ func (p *parts) mount(ctx context.Context, m mux, api http.Handler) {
 		API:                api,
 		Resolve:            p.index.Resolve,
 		EffectiveLocations: p.effectiveLocations,
+		Tunnels:            &p.tunnels,
 	}))
+}
+
+// podAccess is how workspaces reach their pods' logs and containers.
+func (p *parts) podAccess() *native.PodAccess {
+	return &native.PodAccess{
+		Tunnels:     &p.tunnels,
+		Authorizer:  p.authorizer,
+		Assignments: p.informers.Assignments().ListNamespace,
+	}
 }
 
 func (p *parts) effectiveLocations(_ context.Context, cluster logicalcluster.Name) ([]*schedulingv1alpha1.Location, error) {

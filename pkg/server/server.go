@@ -12,6 +12,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -27,6 +28,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/server/native"
 	"github.com/13eedeaf/kcp/pkg/server/options"
 	"github.com/13eedeaf/kcp/pkg/server/pki"
+	"github.com/13eedeaf/kcp/pkg/server/storage"
 )
 
 // serviceAccountIssuer is the issuer in service account tokens. It is a name, not an
@@ -92,9 +94,7 @@ func New(ctx context.Context, o options.Completed) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closeLater(func() { _ = etcdClient.Close() })
-	s.parts, err = newParts(o, cfg, func(ctx context.Context, cluster logicalcluster.Name) error {
-		return cfg.registry.DeleteCluster(ctx, etcdClient, cluster)
-	})
+	s.parts, err = newParts(o, cfg, content{registry: cfg.registry, client: etcdClient})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *Server) assemble(ctx context.Context, cfg *config) error {
 			generic[i] = authz.StorageProvider{RESTStorageProvider: p, Registry: cfg.registry}
 		}
 	}
-	if err := cp.InstallAPIs(native.Providers(generic)...); err != nil {
+	if err := cp.InstallAPIs(native.Providers(generic, s.parts.podAccess())...); err != nil {
 		return err
 	}
 	g := cfg.controlPlane.Generic
@@ -250,6 +250,20 @@ func (s *Server) prepareEtcd(ctx context.Context, o options.Completed) error {
 	s.closeLater(embedded.Close)
 	o.ControlPlane.Etcd.StorageConfig.Transport.ServerList = []string{embedded.Endpoint}
 	return nil
+}
+
+// content is what logical clusters hold in etcd.
+type content struct {
+	registry *storage.Registry
+	client   *clientv3.Client
+}
+
+func (c content) deleteCluster(ctx context.Context, cluster logicalcluster.Name) error {
+	return c.registry.DeleteCluster(ctx, c.client, cluster)
+}
+
+func (c content) occupied(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupResource, error) {
+	return c.registry.Occupied(ctx, c.client, cluster)
 }
 
 func newEtcdClient(o options.Completed) (*clientv3.Client, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
 )
 
 // Prefix is the path below which a Handler serves.
@@ -40,6 +41,8 @@ type Config struct {
 	// EffectiveLocations returns the Locations that a workspace sees, each with the
 	// path of its owner in annotation kcp.io/path.
 	EffectiveLocations func(ctx context.Context, cluster logicalcluster.Name) ([]*schedulingv1alpha1.Location, error)
+	// Tunnels receives the tunnels that syncers open.
+	Tunnels *tunnel.Tunnels
 }
 
 // Handler serves the virtual workspaces.

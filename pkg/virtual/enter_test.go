@@ -115,7 +115,7 @@ func TestDiscovery(t *testing.T) {
 	for _, g := range groups["groups"].([]any) {
 		names = append(names, g.(map[string]any)["name"].(string))
 	}
-	want := []string{"scheduling.kcp.io", "workload.kcp.io", "discovery.k8s.io", "events.k8s.io", "apps", "batch", "networking.k8s.io", "policy"}
+	want := []string{"scheduling.kcp.io", "workload.kcp.io", "discovery.k8s.io", "apps", "events.k8s.io", "batch", "networking.k8s.io", "policy"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}

@@ -28,10 +28,10 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 
 var requestInfos = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// LongRunning reports whether r is a stream of a virtual workspace, which no filter of
-// the handler chain may time out or count as an ordinary request.
+// LongRunning reports whether r is a stream or a tunnel of a virtual workspace, which no
+// filter of the handler chain may time out or count as an ordinary request.
 func LongRunning(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, Prefix) && slices.Contains([]string{"true", "1"}, r.URL.Query().Get("watch"))
+	return strings.HasPrefix(r.URL.Path, Prefix) && (slices.Contains([]string{"true", "1"}, r.URL.Query().Get("watch")) || isTunnel(r))
 }
 
 // parse returns what r asks for at apiPath, the path within one logical cluster.

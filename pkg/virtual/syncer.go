@@ -32,8 +32,8 @@ var (
 // syncer is the virtual workspace of one SyncTarget, with base
 // /services/syncer/<cluster>/<name>/<uid>: the objects of the namespaces assigned to
 // it, its Assignments, and what it has written itself. It writes SyncReports, mirrored
-// pods and endpoint slices and events, takes its finalizer off its Assignments, and
-// reports its heartbeat.
+// pods, replica sets and endpoint slices, and events; takes its finalizer off its
+// Assignments; reports its heartbeat; and opens the tunnel to its pods.
 func (h *Handler) syncer() *workspace {
 	create, all := sets.New("create", "update", "patch"), sets.New("create", "update", "patch", "delete")
 	status := sets.New("status")
@@ -53,6 +53,11 @@ func (h *Handler) syncer() *workspace {
 			gvr: resources.EndpointSlices.GroupVersionResource, kind: resources.EndpointSlices.Kind, namespaced: true,
 			audience: mirrorAudience,
 			write:    mirror,
+		},
+		{
+			gvr: resources.ReplicaSets.GroupVersionResource, kind: resources.ReplicaSets.Kind, namespaced: true,
+			audience: mirrorAudience,
+			write:    &writeRule{verbs: all, subresources: status, needsGrant: true, check: ownMirror},
 		},
 		{
 			gvr: schema.GroupVersionResource{Version: "v1", Resource: "events"}, kind: "Event", namespaced: true,
@@ -227,13 +232,19 @@ func (h *Handler) onSyncTarget(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 		return
 	}
 	key := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)
+	if e.Deleted || e.Old.UID != e.New.UID {
+		h.config.Tunnels.Close(key)
+	}
 	for _, hub := range h.workspaces["syncer"].readyHubs() {
 		hub.closeTarget(key)
 	}
 }
 
-// serveSyncTarget serves the SyncTarget itself: GET, and the heartbeat.
+// serveSyncTarget serves the SyncTarget itself: GET, the heartbeat, and the tunnel.
 func (h *Handler) serveSyncTarget(c *call) (bool, error) {
+	if c.path == tunnelPath {
+		return true, h.tunnel(c)
+	}
 	path := apiPath(syncTargetsResource, "", c.scope.name, "")
 	key := logicalcluster.Key{Cluster: c.scope.cluster, Name: c.scope.name}
 	switch {

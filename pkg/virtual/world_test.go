@@ -30,6 +30,7 @@ import (
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
 )
 
 // world is a small API server: objects of all clusters under one revision, an
@@ -92,6 +93,7 @@ func newWorld(t *testing.T) *world {
 		Informers:  w.withContext(ctx),
 		Authorizer: w,
 		API:        http.HandlerFunc(w.serveAPI),
+		Tunnels:    &tunnel.Tunnels{},
 		Resolve: func(_ context.Context, p logicalcluster.Path) (logicalcluster.Name, error) {
 			if p == "root:org" {
 				return "org", nil

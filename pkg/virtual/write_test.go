@@ -30,6 +30,7 @@ func writeWorld(t *testing.T) (w *world, east, west target) {
 	w.put("pods", obj("Pod", "c1", "ns", "users"))
 	w.put("pods", obj("Pod", "c1", "ns", "users"+suffix(east)))
 	w.put("endpointslices", obj("EndpointSlice", "c1", "ns", "web"+suffix(west), labelled(west.key)))
+	w.put("replicasets", obj("ReplicaSet", "c1", "ns", "web"+suffix(west), labelled(west.key)))
 	w.put("events", obj("Event", "c1", "ns", "e"))
 	w.put("configmaps", obj("ConfigMap", "c1", "ns", "a"))
 	return w, east, west
@@ -51,6 +52,7 @@ func TestSyncerWrites(t *testing.T) {
 		reports = "/clusters/c1/apis/workload.kcp.io/v1alpha1/namespaces/"
 		assigns = "/clusters/c1/apis/scheduling.kcp.io/v1alpha1/namespaces/"
 		slices  = "/clusters/c1/apis/discovery.k8s.io/v1/namespaces/"
+		apps    = "/clusters/c1/apis/apps/v1/namespaces/"
 
 		own    = `{"metadata":{"name":"new-E","labels":{"workload.kcp.io/target":"EAST"}}}`
 		report = `{"metadata":{"name":"EAST-new"},"spec":{"target":"EAST"}}`
@@ -66,6 +68,10 @@ func TestSyncerWrites(t *testing.T) {
 		want string
 	}{
 		"create a pod":                    {"POST", core + "ns/pods", jsonType, own, 200, ""},
+		"create a replica set":            {"POST", apps + "ns/replicasets", jsonType, own, 200, ""},
+		"create a user's replica set":     {"POST", apps + "ns/replicasets", jsonType, `{"metadata":{"name":"new-E"}}`, 403, ""},
+		"change another's replica set":    {"DELETE", apps + "ns/replicasets/web-W", "", "", 403, ""},
+		"scale its own replica set":       {"PUT", apps + "ns/replicasets/web-E/scale", jsonType, own, 405, ""},
 		"create another target's pod":     {"POST", core + "ns/pods", jsonType, `{"metadata":{"name":"new-E","labels":{"workload.kcp.io/target":"WEST"}}}`, 403, ""},
 		"create a user's pod":             {"POST", core + "ns/pods", jsonType, `{"metadata":{"name":"new-E"}}`, 403, ""},
 		"create a pod under a bad name":   {"POST", core + "ns/pods", jsonType, `{"metadata":{"name":"new","labels":{"workload.kcp.io/target":"EAST"}}}`, 403, ""},

@@ -35,6 +35,7 @@ func NewPlugin() *Plugin {
 var (
 	pods           = schema.GroupResource{Resource: "pods"}
 	endpointSlices = schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
+	replicaSets    = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 )
 
 // Validate implements admission.ValidationInterface.
@@ -46,10 +47,10 @@ func (*Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission
 		}
 		return nil
 	}
-	if gr != pods && gr != endpointSlices {
+	if gr != pods && gr != endpointSlices && gr != replicaSets {
 		return nil
 	}
-	// The objects of these two subresources are no pods.
+	// The objects of these subresources are no pods or replica sets.
 	switch a.GetSubresource() {
 	case "binding":
 		if w, _ := systemWriter(ctx); w.component != server {
@@ -58,6 +59,9 @@ func (*Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission
 		return nil
 	case "eviction":
 		// An eviction deletes the pod, which is allowed and judged as a delete.
+		return nil
+	case "scale":
+		// package native judges it, which has the replica set at hand.
 		return nil
 	}
 	return validateMirrored(ctx, a)

@@ -24,6 +24,7 @@ func TestPlugin(t *testing.T) {
 	var (
 		podsV1      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 		slicesV1    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+		setsV1      = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 		configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 		assignments = schema.GroupVersionResource{Group: "scheduling.kcp.io", Version: "v1alpha1", Resource: "assignments"}
 		plain       = object("")
@@ -62,6 +63,11 @@ func TestPlugin(t *testing.T) {
 		"tenant creates a mirrored slice":                   {user: tenant, op: create, gvr: slicesV1, obj: mine, wantErr: true},
 		"tenant changes a mirrored slice":                   {user: tenant, op: update, gvr: slicesV1, old: mine, obj: mine, wantErr: true},
 		"tenant deletes a mirrored slice":                   {user: tenant, op: remove, gvr: slicesV1, old: mine, wantErr: true},
+		"tenant creates a replica set":                      {user: tenant, op: create, gvr: setsV1, obj: plain},
+		"tenant creates a mirrored replica set":             {user: tenant, op: create, gvr: setsV1, obj: mine, wantErr: true},
+		"tenant deletes a mirrored replica set":             {user: tenant, op: remove, gvr: setsV1, old: mine, wantErr: true},
+		"tenant changes a mirrored replica set":             {user: tenant, op: update, gvr: setsV1, old: mine, obj: mine, wantErr: true},
+		"syncer changes its own replica set":                {user: tenant, mark: new(Syncer("t1")), op: update, gvr: setsV1, old: mine, obj: mine},
 		"tenant labels a config map":                        {user: tenant, op: create, gvr: configMaps, obj: mine},
 		"tenant writes an assignment":                       {user: tenant, op: update, gvr: assignments, old: plain, obj: plain, wantErr: true},
 		"admin changes a mirrored pod":                      {user: admin, op: update, gvr: podsV1, old: mine, obj: mine, wantErr: true},

@@ -2,8 +2,9 @@
 // from upstream's registries, with their validation, defaulting, printing and
 // subresources.
 //
-// What needs a kubelet or a cluster network is left out: Services get no cluster IP, and
-// pods no log, exec, attach, port-forward or proxy from here.
+// What needs a cluster network is left out: Services get no cluster IP, pods and services
+// no proxy. What needs a kubelet (log, exec, attach, port-forward) goes through the
+// tunnel of the physical cluster that runs the pod; see PodAccess.
 package native
 
 import (
@@ -57,19 +58,19 @@ var served = map[string]bool{
 
 // Providers returns the groups to install: upstream's generic ones with the core group
 // completed, and those of workloads.
-func Providers(genericProviders []Provider) []Provider {
+func Providers(genericProviders []Provider, access *PodAccess) []Provider {
 	out := make([]Provider, 0, len(genericProviders)+6)
 	for _, p := range genericProviders {
 		if !served[p.GroupName()] {
 			continue
 		}
 		if p.GroupName() == core.GroupName {
-			p = coreProvider{p}
+			p = coreProvider{p, access}
 		}
 		out = append(out, p)
 	}
 	return append(out,
-		appsrest.StorageProvider{},
+		appsProvider{appsrest.StorageProvider{}},
 		batchrest.RESTStorageProvider{},
 		autoscalingrest.RESTStorageProvider{},
 		networkingrest.RESTStorageProvider{},
@@ -80,7 +81,10 @@ func Providers(genericProviders []Provider) []Provider {
 
 // coreProvider adds to upstream's generic core group (namespaces, secrets, config maps,
 // service accounts, events, quotas) what a user's application is made of.
-type coreProvider struct{ Provider }
+type coreProvider struct {
+	Provider
+	access *PodAccess
+}
 
 func (p coreProvider) NewRESTStorage(source serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info, err := p.Provider.NewRESTStorage(source, opts)
@@ -98,7 +102,7 @@ func (p coreProvider) NewRESTStorage(source serverstorage.APIResourceConfigSourc
 			return info, err
 		}
 	}
-	return info, nil
+	return info, p.access.addTo(v1)
 }
 
 func addServices(opts generic.RESTOptionsGetter, storage map[string]rest.Storage) error {

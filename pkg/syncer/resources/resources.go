@@ -46,6 +46,7 @@ var (
 	Secrets        = Resource{GroupVersionResource: gvr("", "v1", "secrets"), Kind: "Secret", Confidential: true}
 	ConfigMaps     = Resource{GroupVersionResource: gvr("", "v1", "configmaps"), Kind: "ConfigMap", Confidential: true}
 	EndpointSlices = Resource{GroupVersionResource: gvr("discovery.k8s.io", "v1", "endpointslices"), Kind: "EndpointSlice"}
+	ReplicaSets    = Resource{GroupVersionResource: gvr("apps", "v1", "replicasets"), Kind: "ReplicaSet"}
 	SyncReports    = Resource{GroupVersionResource: workloadv1alpha1.GroupVersion.WithResource("syncreports"), Kind: "SyncReport"}
 	Assignments    = Resource{GroupVersionResource: schedulingv1alpha1.GroupVersion.WithResource("assignments"), Kind: "Assignment"}
 )

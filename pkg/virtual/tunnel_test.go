@@ -1,0 +1,87 @@
+package virtual
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
+)
+
+// openTunnel opens the tunnel below a base as its syncer does.
+func (w *world) openTunnel(base string) error {
+	l, err := tunnel.Open(w.t.Context(), http.DefaultTransport, w.server.URL+base+"/tunnel")
+	if err == nil {
+		w.t.Cleanup(func() { _ = l.Close() })
+	}
+	return err
+}
+
+func (w *world) connected(of target) bool { return w.handler.config.Tunnels.Check(of.key) == nil }
+
+func TestTunnel(t *testing.T) {
+	w := newWorld(t)
+	east, west := w.register("east"), w.register("west")
+	if err := w.openTunnel(east.base); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("east is connected", func() bool { return w.connected(east) })
+	if w.connected(west) {
+		t.Error("west is connected by east's tunnel")
+	}
+	w.remove("synctargets", obj("SyncTarget", "compute", "", "east"))
+	w.eventually("the tunnel ends with its SyncTarget", func() bool { return !w.connected(east) })
+}
+
+// Rights are asked for at the start and at each use.
+func TestTunnelRights(t *testing.T) {
+	w := newWorld(t)
+	east := w.register("east")
+	asked := ""
+	w.allow = func(cluster logicalcluster.Name, a authorizer.Attributes) bool {
+		asked = string(cluster) + " " + a.GetVerb() + " " + a.GetResource() + " " + a.GetName()
+		return true
+	}
+	if err := w.openTunnel(east.base); err != nil {
+		t.Fatal(err)
+	}
+	if want := "compute sync synctargets east"; asked != want {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+	w.eventually("east is connected", func() bool { return w.connected(east) })
+	w.allow = func(logicalcluster.Name, authorizer.Attributes) bool { return false }
+	if err := w.handler.config.Tunnels.Check(east.key); !errors.Is(err, tunnel.ErrNotConnected) {
+		t.Errorf("after the right was taken away: %v, want %v", err, tunnel.ErrNotConnected)
+	}
+	if err := w.openTunnel(east.base); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("a tunnel without the right: %v, want 403", err)
+	}
+}
+
+func TestTunnelRefused(t *testing.T) {
+	w := newWorld(t)
+	east := w.register("east")
+	base := east.base[:strings.LastIndex(east.base, "/")]
+	if err := w.openTunnel(base + "/another-uid"); err == nil || !strings.Contains(err.Error(), "410") {
+		t.Errorf("with another uid: %v, want 410", err)
+	}
+	if code, _ := w.do("GET", east.base+"/tunnel", "", ""); code != http.StatusBadRequest {
+		t.Errorf("GET that does not upgrade: %d, want 400", code)
+	}
+	if code, _ := w.do("POST", east.base+"/tunnel", jsonType, "{}"); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d, want 405", code)
+	}
+	for path, want := range map[string]bool{east.base + "/tunnel": true, "/services/gateway/tunnel": false, "/clusters/x/tunnel": false} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := LongRunning(r); got != want {
+			t.Errorf("LongRunning(%s) = %v, want %v", path, got, want)
+		}
+	}
+}
