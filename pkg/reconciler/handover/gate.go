@@ -22,6 +22,10 @@ type Gate struct {
 	// Out is true when some workload has not one pod there that works, or no gateway
 	// reaches it; Idle when no workload has any.
 	Out, Idle bool
+	// Available counts the pods that work, for each workload of which the target has
+	// spoken. Missing is true when the copy lacks something that an older one has.
+	Available map[objectKey]int64
+	Missing   bool
 	// Next is when the answer may change by itself, zero for never.
 	Next time.Time
 }
@@ -44,8 +48,11 @@ func Gates(s *State) map[string]Gate {
 
 func (s *State) gate(a *schedulingv1alpha1.Assignment, reports map[string]map[objectKey]*workloadv1alpha1.SyncReport) Gate {
 	g := s.workloadGate(reports[a.Name])
-	if message := s.missing(a, reports); message != "" && g.Stage != StageApplying {
-		g.Serving, g.Stage, g.Message = false, StageApplying, message
+	if message := s.missing(a, reports); message != "" {
+		g.Missing = true
+		if g.Stage != StageApplying {
+			g.Serving, g.Stage, g.Message = false, StageApplying, message
+		}
 	}
 	if !s.HasIngress {
 		return g
@@ -61,10 +68,14 @@ func (s *State) gate(a *schedulingv1alpha1.Assignment, reports map[string]map[ob
 
 // workloadGate asks whether every workload runs in full by the reports of one target.
 func (s *State) workloadGate(reports map[objectKey]*workloadv1alpha1.SyncReport) Gate {
-	g := Gate{Serving: true, Idle: true}
+	g := Gate{Serving: true, Idle: true, Available: map[objectKey]int64{}}
 	waiting := 0
 	for _, w := range s.Workloads {
-		h := status.HealthOf(w.Object, reports[objectKey{w.Resource.Group, w.Resource.Resource, w.Object.GetName()}])
+		report := reports[workloadKey(w)]
+		h := status.HealthOf(w.Object, report)
+		if report != nil && report.Spec.UID == string(w.Object.GetUID()) {
+			g.Available[workloadKey(w)] = h.Available
+		}
 		g.Out = g.Out || h.Out()
 		g.Idle = g.Idle && h.Available == 0
 		if h.Healthy {
@@ -102,15 +113,23 @@ func (s *State) missing(a *schedulingv1alpha1.Assignment, reports map[string]map
 			continue
 		}
 		var first *workloadv1alpha1.SyncReport
+		lacks := func(r *workloadv1alpha1.SyncReport) {
+			if first == nil || r.Spec.Resource+"/"+r.Spec.Name < first.Spec.Resource+"/"+first.Spec.Name {
+				first = r
+			}
+		}
 		for key, theirs := range reports[other.Name] {
 			if !theirs.Report.Synced {
 				continue
 			}
-			if mine := own[key]; mine != nil && mine.Report.Synced && mine.Spec.UID == theirs.Spec.UID {
-				continue
+			if mine := own[key]; mine == nil || !mine.Report.Synced || mine.Spec.UID != theirs.Spec.UID {
+				lacks(theirs)
 			}
-			if first == nil || theirs.Spec.Resource+"/"+theirs.Spec.Name < first.Spec.Resource+"/"+first.Spec.Name {
-				first = theirs
+		}
+		for key, mine := range own {
+			// Where all is well there is no report of what has no status.
+			if reports[other.Name][key] == nil && !mine.Report.Synced {
+				lacks(mine)
 			}
 		}
 		if first == nil {

@@ -110,6 +110,9 @@ func (c *Controller) look(ctx context.Context, key logicalcluster.Key) (in sched
 		if d := decided.Spec.DrainDeadline; d != nil {
 			s.DrainDeadline = d.Duration
 		}
+		if d := decided.Spec.UnreachableToleration; d != nil {
+			s.Toleration = d.Duration
+		}
 	}
 	in = scheduling.Input{
 		Cluster: key.Cluster, Namespace: key.Name,

@@ -143,13 +143,13 @@ func (p *plan) leaving(a *schedulingv1alpha1.Assignment) {
 	if forced {
 		reason = move.Reason
 	}
-	waiting, out := p.replacements()
+	waiting := p.replacements(a)
 	abandoned := len(p.decision.Desired) == 0 && move.Force
 	// What is called off before it ran anything takes nothing with it.
 	calledOff := !forced && len(p.decision.Desired) > 0 && p.gates[a.Name].Idle
 	switch {
 	case waiting != nil && !abandoned && !calledOff:
-		p.wait(a, *waiting, out)
+		p.wait(a, waiting)
 	case move.Dead || move.Gone:
 		p.delete(a, reason)
 	case a.Spec.State != schedulingv1alpha1.AssignmentDraining:
@@ -166,33 +166,53 @@ func (p *plan) leaving(a *schedulingv1alpha1.Assignment) {
 	}
 }
 
-// replacements says what is still missing from the desired targets, nil when all serve,
-// and whether one of them does not work at all. No desired target never serves.
-func (p *plan) replacements() (waiting *Stage, out bool) {
+// awaited is what a replacement still lacks.
+type awaited struct {
+	Stage
+	// out is true when it does not work at all.
+	out bool
+	// until is when it need do no better, zero for never.
+	until time.Time
+}
+
+// replacements says what is still missing from the desired targets until they can replace
+// old, nil when nothing is. No desired target replaces nothing.
+func (p *plan) replacements(old *schedulingv1alpha1.Assignment) *awaited {
 	if len(p.decision.Desired) == 0 {
-		return &Stage{StageBlocked, p.decision.Blocked}, true
+		return &awaited{Stage: Stage{StageBlocked, p.decision.Blocked}, out: true}
 	}
 	for _, d := range p.decision.Desired {
-		present := slices.ContainsFunc(p.Assignments, func(a *schedulingv1alpha1.Assignment) bool {
+		i := slices.IndexFunc(p.Assignments, func(a *schedulingv1alpha1.Assignment) bool {
 			return a.Name == d.Target && a.DeletionTimestamp == nil && a.Spec.State == schedulingv1alpha1.AssignmentActive
 		})
-		if !present {
-			return &Stage{StagePending, fmt.Sprintf("%s at Location %q is being assigned", d.Target, d.Location)}, true
+		if i < 0 {
+			return &awaited{Stage: Stage{StagePending, fmt.Sprintf("%s at Location %q is being assigned", d.Target, d.Location)}, out: true}
 		}
 		gate := p.gates[d.Target]
-		if !gate.Serving {
-			return &Stage{gate.Stage, fmt.Sprintf("%s at Location %q: %s", d.Target, d.Location, gate.Message)}, gate.Out
+		if gate.Serving {
+			continue
 		}
+		w := &awaited{Stage: Stage{gate.Stage, fmt.Sprintf("%s at Location %q: %s", d.Target, d.Location, gate.Message)}, out: gate.Out}
+		if p.noWorse(old, p.Assignments[i]) {
+			until := p.Assignments[i].CreationTimestamp.Add(Patience)
+			if !until.After(p.Now) {
+				continue
+			}
+			w.until = until
+			w.Message += fmt.Sprintf(" (the present copy does no better, so it is waited for until %s only)", until.UTC().Format(time.RFC3339))
+		}
+		return w
 	}
-	return nil, false
+	return nil
 }
 
 // wait leaves an Assignment as it is until its replacement serves, and gives it traffic
 // again if it was draining for a replacement that does not work.
-func (p *plan) wait(a *schedulingv1alpha1.Assignment, replacement Stage, out bool) {
-	p.out.Stages[a.Name] = replacement
+func (p *plan) wait(a *schedulingv1alpha1.Assignment, replacement *awaited) {
+	p.out.Stages[a.Name] = replacement.Stage
+	p.next(replacement.until)
 	updated := a.DeepCopy()
-	if a.Spec.State == schedulingv1alpha1.AssignmentDraining && out {
+	if a.Spec.State == schedulingv1alpha1.AssignmentDraining && replacement.out {
 		activate(updated, "the replacement does not work: "+replacement.Message)
 	}
 	phase := schedulingv1alpha1.AssignmentServing
@@ -267,10 +287,15 @@ func (p *plan) removing(a *schedulingv1alpha1.Assignment) {
 	p.update(a, a.DeepCopy(), schedulingv1alpha1.AssignmentRemoving, message, 0)
 }
 
-// silenceEnds is when a silent target counts as dead by the default toleration: what is
-// left then is only to forget it.
+// silenceEnds is when a silent target counts as dead for one who wants it gone: what is
+// left then is only to forget it. A Placement may ask for less patience than the
+// default, but not keep an admin from deleting a SyncTarget by asking for more.
 func (p *plan) silenceEnds(t *scheduling.Target) time.Time {
-	return t.SilentSince(p.ListeningSince).Add(scheduling.DefaultUnreachableToleration)
+	tolerated := scheduling.DefaultUnreachableToleration
+	if p.Toleration > 0 {
+		tolerated = min(tolerated, p.Toleration)
+	}
+	return t.SilentSince(p.ListeningSince).Add(tolerated)
 }
 
 func (p *plan) silent(t *scheduling.Target) bool { return !p.silenceEnds(t).After(p.Now) }

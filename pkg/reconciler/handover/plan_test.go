@@ -226,6 +226,13 @@ east: [Serving] waiting for the replacement: west at Location "default": service
 west: [Syncing] services "web" has not been applied yet
 east stage Applying`,
 		},
+		"something that the old side has no need to report was refused on the new side": {
+			newScene().on("east").on("west").pods("east", 2).pods("west", 2).pods("west", 0, of("secrets", "key"), refused).to("west", drained("east")),
+			`
+east: [Serving] waiting for the replacement: west at Location "default": secrets "key" could not be applied: no
+west: [Syncing] secrets "key" could not be applied: no
+east stage Applying`,
+		},
 		"something was refused on the new side": {
 			newScene().on("east").on("west").pods("east", 2).pods("west", 2).pods("east", 0, of("services", "web")).pods("west", 0, of("services", "web"), refused).to("west", drained("east")),
 			`
@@ -464,6 +471,26 @@ release east`,
 west: [Serving] 
 release east`,
 		},
+		"which takes as long as silence is tolerated": {
+			newScene().silentFor("east", time.Minute).writtenOff("east").on("east", deleting).on("west").pods("west", 2).to("west"),
+			`
+east: [Removing] the target is silent; its copy is removed when it returns
+west: [Serving] 
+east stage Removing
+next +4m0s`,
+		},
+		"or less, if the Placement tolerates less": {
+			newScene().tolerates(20*time.Second).silentFor("east", time.Minute).writtenOff("east").on("east", deleting).on("west").pods("west", 2).to("west"),
+			`
+west: [Serving] 
+release east`,
+		},
+		"but not more": {
+			newScene().tolerates(time.Hour).silentFor("east", 6*time.Minute).writtenOff("east").on("east", deleting).on("west").pods("west", 2).to("west"),
+			`
+west: [Serving] 
+release east`,
+		},
 		"but for one that is heard": {
 			newScene().writtenOff("east").on("east", deleting).on("west").pods("west", 2).to("west"),
 			`
@@ -509,11 +536,15 @@ next +1h0m0s`,
 	}
 }
 
-func (c *scene) silent(target string) *scene {
+func (c *scene) silent(target string) *scene { return c.silentFor(target, time.Hour) }
+
+func (c *scene) silentFor(target string, d time.Duration) *scene {
 	c.targets[target].Ready = false
-	c.targets[target].LastHeartbeat = now.Add(-time.Hour)
+	c.targets[target].LastHeartbeat = now.Add(-d)
 	return c
 }
+
+func (c *scene) tolerates(silence time.Duration) *scene { c.s.Toleration = silence; return c }
 
 func (c *scene) gone(target string) *scene { delete(c.targets, target); return c }
 

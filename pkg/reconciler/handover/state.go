@@ -29,9 +29,11 @@ type State struct {
 	GatewayReports []*networkingv1alpha1.GatewayReport
 	// Target finds an existing target, nil when its SyncTarget is gone.
 	Target func(key string) *scheduling.Target
-	// Placement names the Placement that decides; DrainDeadline is its.
+	// Placement names the Placement that decides; DrainDeadline and Toleration (of
+	// silence, zero or less where it sets no limit) are its.
 	Placement     string
 	DrainDeadline time.Duration
+	Toleration    time.Duration
 	// ListeningSince is when the server began to hear heartbeats.
 	ListeningSince time.Time
 	Now            time.Time
@@ -45,6 +47,10 @@ type Workload struct {
 
 // objectKey identifies an object of a namespace, as reports name it.
 type objectKey struct{ group, resource, name string }
+
+func workloadKey(w Workload) objectKey {
+	return objectKey{w.Resource.Group, w.Resource.Resource, w.Object.GetName()}
+}
 
 func reportKey(r *workloadv1alpha1.SyncReport) objectKey {
 	return objectKey{r.Spec.Group, r.Spec.Resource, r.Spec.Name}
