@@ -69,19 +69,7 @@ func (s *session) report(ctx context.Context, key objectKey, source, current *un
 	if err != nil {
 		return fmt.Errorf("cannot write report %s: %w", key.key(desired.GetName()), err)
 	}
-	if applyErr != nil && failure(previous) != failure(desired) {
-		s.event(ctx, key, source, failure(desired))
-	}
 	return nil
-}
-
-// failure returns the message of a report that says so; nil and others have none.
-func failure(report *unstructured.Unstructured) string {
-	if report == nil {
-		return ""
-	}
-	message, _, _ := unstructured.NestedString(report.Object, "report", "message")
-	return message
 }
 
 // desiredReport returns nil where there is nothing to say.
