@@ -7,9 +7,10 @@
 //
 // RBAC knows no selectors. Workload kinds and namespaces are therefore granted for the
 // whole cluster, but the policy refuses every write outside of namespaces that carry
-// the instance's label. Secrets and ConfigMaps are not granted at all: the syncer may
-// only bind one ClusterRole to itself, which the policy again allows in its own
-// namespaces only. So it can neither read nor write a Secret of anybody else.
+// the instance's label. Secrets and ConfigMaps, events, and the logs and containers of
+// pods are not granted at all: the syncer may only bind one ClusterRole to itself, which
+// the policy again allows in its own namespaces only. So it can neither read nor write a
+// Secret of anybody else, nor reach into a pod.
 //
 // # Identity
 //

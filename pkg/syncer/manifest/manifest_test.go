@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -128,7 +129,8 @@ func TestInstancesDoNotMeet(t *testing.T) {
 	}
 }
 
-// Secrets and ConfigMaps may be in no role that holds for the whole cluster.
+// Secrets, ConfigMaps, events and the ways into pods may be in no role that holds for the
+// whole cluster.
 func TestLeastPrivilege(t *testing.T) {
 	id := names.InstanceID("compute", "uid-1")
 	role := func(o Options, name string) []rbacv1.PolicyRule {
@@ -155,7 +157,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	everywhere := granted(role(options(), names.ClusterRole(id)))
 	for what := range everywhere {
-		if strings.HasSuffix(what, " secrets") || strings.HasSuffix(what, " configmaps") {
+		if strings.HasSuffix(what, " secrets") || strings.HasSuffix(what, " configmaps") || strings.HasSuffix(what, " events") || strings.Contains(what, "pods/") {
 			t.Errorf("granted for the whole cluster: %s", what)
 		}
 	}
@@ -164,7 +166,12 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Errorf("not granted: %s", what)
 		}
 	}
-	want := map[string]bool{}
+	access := map[string]bool{
+		"get events": true, "list events": true, "watch events": true, "get pods/log": true,
+		"get pods/exec": true, "create pods/exec": true, "get pods/attach": true, "create pods/attach": true,
+		"get pods/portforward": true, "create pods/portforward": true,
+	}
+	want := maps.Clone(access)
 	for _, verb := range []string{"get", "list", "watch", "create", "patch", "delete"} {
 		want[verb+" secrets"], want[verb+" configmaps"] = true, true
 	}
@@ -178,8 +185,8 @@ func TestLeastPrivilege(t *testing.T) {
 	if everywhere["create services"] || everywhere["create pods"] || !everywhere["create deployments"] {
 		t.Errorf("granted with deployments only: %v", everywhere)
 	}
-	if rules := role(limited, names.DataRole(id)); len(rules) > 0 {
-		t.Errorf("role for data with deployments only: %v", rules)
+	if diff := cmp.Diff(access, granted(role(limited, names.DataRole(id)))); diff != "" {
+		t.Errorf("role for data with deployments only (-want +got):\n%s", diff)
 	}
 }
 

@@ -74,11 +74,12 @@ func clusterRole(id string, synced []resources.Resource) *rbacv1.ClusterRole {
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: all},
 		// Capacity is summed over the nodes.
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: readVerbs},
-		// Pods and endpoint slices that controllers make carry no label of ours, so
-		// they are watched everywhere and picked by namespace. Deleting a mirrored pod
+		// Pods, replica sets and endpoint slices that controllers make carry no label of
+		// ours, so they are watched everywhere and picked by namespace. Deleting a mirrored pod
 		// restarts the real one.
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete"}},
 		rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: readVerbs},
+		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: readVerbs},
 		// The way to Secrets and ConfigMaps; see the package comment.
 		rbacv1.PolicyRule{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"rolebindings"}, Verbs: []string{"get", "create"}},
 		rbacv1.PolicyRule{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{names.DataRole(id)}, Verbs: []string{"bind"}},
@@ -105,7 +106,12 @@ func dataRole(id string, synced []resources.Resource) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   rbacMeta("ClusterRole"),
 		ObjectMeta: objectMeta(id, names.DataRole(id)),
-		Rules:      rules(synced, func(r resources.Resource) bool { return r.Confidential }, all),
+		Rules: append(rules(synced, func(r resources.Resource) bool { return r.Confidential }, all),
+			// What the pods' users may see and do, through the tunnel.
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: readVerbs},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"}, Verbs: []string{"get", "create"}},
+		),
 	}
 }
 

@@ -40,6 +40,8 @@ const (
 	HashAnnotation = Domain + "applied-hash"
 	// MirrorUIDAnnotation holds on a mirror the uid of the object that it mirrors.
 	MirrorUIDAnnotation = Domain + "mirrored-uid"
+	// MirrorUIDLabel holds the same where annotations are the user's.
+	MirrorUIDLabel = MirrorUIDAnnotation
 
 	// FieldManager is the syncer's name in server-side apply.
 	FieldManager = "kcp-syncer"
@@ -122,6 +124,14 @@ func Mirror(targetKey, name string) string { return name + mirrorSuffix(targetKe
 // Mirrored is the inverse of Mirror; false when mirror does not come from targetKey.
 func Mirrored(targetKey, mirror string) (string, bool) {
 	return strings.CutSuffix(mirror, mirrorSuffix(targetKey))
+}
+
+// Event returns the name of the event in the workspace about subject, for the one with
+// the given uid in a target's cluster.
+func Event(targetKey, subject, uid string) string {
+	const maxName, hashLength = 253, 16
+	subject = subject[:min(len(subject), maxName-hashLength-1)]
+	return strings.TrimRight(subject, "-.") + "." + hash(hashLength, targetKey, uid)
 }
 
 func mirrorSuffix(targetKey string) string {
