@@ -18,6 +18,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/idp"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/pkg/reconciler/gatewaygc"
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/heartbeat"
 	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
@@ -136,6 +137,7 @@ func (p *parts) newControllers(data content) []controller {
 		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: realClock}),
 		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
 		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
+		gatewaygc.New(gatewaygc.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 		ingress.New(ingress.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 		statusaggregator.New(statusaggregator.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 	}
