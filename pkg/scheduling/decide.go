@@ -48,8 +48,8 @@ type Input struct {
 	// Empty is true when the namespace holds nothing that runs: it keeps what it has,
 	// and where it has to leave it needs no other place.
 	Empty bool
-	// ListeningSince is when the server began to hear heartbeats; silence before is
-	// its own.
+	// ListeningSince is the instant from which the server hears heartbeats without a
+	// break; silence before is its own.
 	ListeningSince time.Time
 	Now            time.Time
 }

@@ -122,7 +122,7 @@ func (c *Controller) look(ctx context.Context, key logicalcluster.Key) (in sched
 		Namespaces: c.fleet.Namespaces,
 		Current:    Currents(s, gates),
 		Held:       held, Empty: empty,
-		ListeningSince: c.fleet.ListeningSince(),
+		ListeningSince: c.fleet.HearingSince(),
 		Now:            s.Now,
 	}
 	return in, s, gates, true

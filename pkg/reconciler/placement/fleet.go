@@ -39,7 +39,7 @@ type FleetDeps struct {
 // Fleet is safe for concurrent use.
 type Fleet struct {
 	deps    FleetDeps
-	since   time.Time
+	hearing hearing
 	targets targetIndex
 
 	mu sync.Mutex
@@ -65,7 +65,7 @@ func NewFleet(deps FleetDeps) *Fleet {
 	}
 	f := &Fleet{
 		deps:     deps,
-		since:    deps.Clock.Now(),
+		hearing:  hearing{clock: deps.Clock, started: deps.Clock.Now()},
 		assigned: map[string]map[logicalcluster.Key]bool{},
 		assumed:  map[string]map[logicalcluster.Key]time.Time{},
 	}
@@ -85,8 +85,12 @@ func (f *Fleet) OnTargetChange(fn func(key string)) { f.onTarget = append(f.onTa
 // OnLocationChange registers a function to be called after any Location has changed.
 func (f *Fleet) OnLocationChange(fn func()) { f.onLocations = append(f.onLocations, fn) }
 
-// ListeningSince is when the server began to hear heartbeats.
-func (f *Fleet) ListeningSince() time.Time { return f.since }
+// ListeningSince is when the server was started.
+func (f *Fleet) ListeningSince() time.Time { return f.hearing.started }
+
+// HearingSince is the instant from which the silence of a target counts against it; see
+// hearing.
+func (f *Fleet) HearingSince() time.Time { return f.hearing.since() }
 
 func (f *Fleet) reset() {
 	f.mu.Lock()
@@ -99,6 +103,9 @@ func (f *Fleet) reset() {
 func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 	key := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Object().UID)
 	relevant := e.Added || e.Deleted
+	if !relevant && !e.Old.Status.LastHeartbeatTime.Equal(e.New.Status.LastHeartbeatTime) {
+		f.hearing.heard()
+	}
 	if !relevant && e.Old.UID != e.New.UID {
 		// Deleted and made again between two looks: the old key is gone.
 		old := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)

@@ -1,0 +1,37 @@
+package placement
+
+import (
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestHearing(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakePassiveClock(start)
+	h := &hearing{clock: clock, started: start}
+	for _, step := range []struct {
+		what  string
+		at    time.Duration
+		heard bool
+		want  time.Duration
+	}{
+		{"nobody has been heard yet", 3 * time.Second, false, 3 * time.Second},
+		{"the first is heard", 5 * time.Second, true, 5 * time.Second},
+		{"somebody is heard in time", 15 * time.Second, true, 5 * time.Second},
+		{"the next is awaited", 29 * time.Second, false, 5 * time.Second},
+		{"it is late", 31 * time.Second, false, 31 * time.Second},
+		{"still nobody", 10 * time.Minute, false, 10 * time.Minute},
+		{"somebody is heard again", 11 * time.Minute, true, 11 * time.Minute},
+		{"and again", 11*time.Minute + 10*time.Second, true, 11 * time.Minute},
+	} {
+		clock.SetTime(start.Add(step.at))
+		if step.heard {
+			h.heard()
+		}
+		if got := h.since().Sub(start); got != step.want {
+			t.Errorf("%s, after %s: silence counts from %s, want %s", step.what, step.at, got, step.want)
+		}
+	}
+}
