@@ -22,7 +22,8 @@
 // none; a downstream object goes when the workspace has none of that name. "There is
 // none" is never concluded from a stream alone: the streams must have been whole once,
 // and the control plane must answer 404 for the very object when asked again. So a
-// server that is away, restarts, or serves a stream with holes deletes nothing.
+// server that is away, restarts, or serves a stream with holes deletes nothing. When the
+// server says that the SyncTarget itself is gone, all that was made for it goes.
 //
 // # Identity
 //

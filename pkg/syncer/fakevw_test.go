@@ -38,6 +38,8 @@ type fakeVW struct {
 	requests map[string]int
 	// refused says which status updates are invalid.
 	refused func(obj *unstructured.Unstructured) bool
+	// retired makes the server say that the sync target does not exist any more.
+	retired bool
 	// down makes every request fail, hidden leaves objects out of streams.
 	down   bool
 	hidden func(resource string, obj *unstructured.Unstructured) bool
@@ -253,6 +255,10 @@ func (f *fakeVW) serveStream(w http.ResponseWriter, r *http.Request, resource st
 }
 
 func (f *fakeVW) serveTarget(w http.ResponseWriter, r *http.Request) {
+	if f.retired {
+		fail(w, apierrors.NewGone("the sync target does not exist any more"))
+		return
+	}
 	if r.Method == http.MethodPatch {
 		f.requests["PATCH synctargets"]++
 		f.target = merge(f.target, r)

@@ -32,8 +32,9 @@ type heart struct {
 	version   string
 }
 
-// run beats until ctx ends. changed is called with the SyncTarget after each beat.
-func (h *heart) run(ctx context.Context, changed func(*workloadv1alpha1.SyncTarget)) {
+// run beats until ctx ends. changed is called with the SyncTarget after each beat;
+// retired when the server says that there is no such SyncTarget any more.
+func (h *heart) run(ctx context.Context, changed func(*workloadv1alpha1.SyncTarget), retired func()) {
 	logger := klog.FromContext(ctx)
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
@@ -42,6 +43,9 @@ func (h *heart) run(ctx context.Context, changed func(*workloadv1alpha1.SyncTarg
 		switch {
 		case ctx.Err() != nil:
 			return
+		case isRetired(err):
+			logger.Error(err, "The sync target does not exist any more")
+			retired()
 		case err != nil:
 			logger.Error(err, "Cannot send a heartbeat, everything keeps running")
 		default:

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
@@ -23,6 +24,20 @@ type identity struct {
 // namespace returns the name of the downstream namespace of key.
 func (i identity) namespace(key namespaceKey) string {
 	return names.Namespace(key.Cluster, key.Namespace, i.uid)
+}
+
+// owner returns whose copy a downstream namespace is; false when label, annotation and
+// name do not agree.
+func (i identity) owner(ns *unstructured.Unstructured) (namespaceKey, bool) {
+	if ns.GetLabels()[names.SyncerLabel] != i.instanceID {
+		return namespaceKey{}, false
+	}
+	source, err := names.ParseSource(ns.GetAnnotations()[names.SourceAnnotation])
+	if err != nil {
+		return namespaceKey{}, false
+	}
+	key := namespaceKey{source.Cluster, source.Namespace}
+	return key, i.namespace(key) == ns.GetName()
 }
 
 // namespaceKey is a namespace of a workspace.

@@ -257,19 +257,7 @@ func (s *session) isCopy(o *unstructured.Unstructured) bool {
 	return o.GetKind() != resources.EndpointSlices.Kind
 }
 
-// owner returns whose copy a downstream namespace is; false when label, annotation and
-// name do not agree.
-func (s *session) owner(ns *unstructured.Unstructured) (namespaceKey, bool) {
-	if ns.GetLabels()[names.SyncerLabel] != s.id.instanceID {
-		return namespaceKey{}, false
-	}
-	source, err := names.ParseSource(ns.GetAnnotations()[names.SourceAnnotation])
-	if err != nil {
-		return namespaceKey{}, false
-	}
-	key := namespaceKey{source.Cluster, source.Namespace}
-	return key, s.id.namespace(key) == ns.GetName()
-}
+func (s *session) owner(ns *unstructured.Unstructured) (namespaceKey, bool) { return s.id.owner(ns) }
 
 func (s *session) tenantOf(namespace string) (namespaceKey, bool) {
 	ns, ok := s.down.namespace(namespace)

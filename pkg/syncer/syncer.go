@@ -172,7 +172,7 @@ func (s *Syncer) session(ctx context.Context, wanted []workloadv1alpha1.GroupRes
 				logger.Info("The sync target's resources have changed, starting anew")
 				end()
 			}
-		})
+		}, end)
 	})
 	session.run()
 	end()
@@ -194,9 +194,15 @@ func (s *Syncer) syncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, 
 		}
 		delay := backoff.Step()
 		logger := klog.FromContext(ctx)
-		if apierrors.IsGone(err) || apierrors.IsNotFound(err) {
-			logger.Error(err, "The control plane does not know this sync target; check --sync-target-uid or remove this syncer. Nothing is deleted", "retryIn", delay)
-		} else {
+		switch {
+		case isRetired(err):
+			logger.Error(err, "The control plane does not have this sync target any more; remove this syncer, or check --sync-target-uid", "retryIn", delay)
+			if err := s.retire(ctx); err != nil {
+				logger.Error(err, "Cannot remove what this syncer made")
+			}
+		case apierrors.IsNotFound(err):
+			logger.Error(err, "The control plane does not know this sync target; check the address in --from-kubeconfig. Nothing is deleted", "retryIn", delay)
+		default:
 			logger.Error(err, "Cannot read the sync target, everything keeps running", "retryIn", delay)
 		}
 		select {

@@ -410,6 +410,27 @@ func TestUnassigned(t *testing.T) {
 	})
 }
 
+// When its SyncTarget is gone the syncer removes its own namespaces, and nothing that
+// only looks like one.
+func TestRetired(t *testing.T) {
+	w := deployed(t)
+	w.stop()
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "kept-" + w.id.targetKey, Labels: map[string]string{names.SyncerLabel: w.id.instanceID},
+	}}
+	if _, err := w.kube.CoreV1().Namespaces().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.vw.mu.Lock()
+	w.vw.retired = true
+	w.vw.mu.Unlock()
+	w.start()
+	w.eventually("the namespace is gone", func() bool { return w.downstreamNamespace() == nil })
+	if ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), other.Name, metav1.GetOptions{}); err != nil || ns.DeletionTimestamp != nil {
+		t.Errorf("a namespace that is no copy was deleted: %v", err)
+	}
+}
+
 func TestDeletedMirrorRestartsPod(t *testing.T) {
 	w := deployed(t)
 	pod := w.pods()[0]
