@@ -56,9 +56,10 @@ const NoAccess = "access to the workspace denied, or there is no such workspace"
 // Authorizer is the cluster-aware authorizer and rule resolver.
 type Authorizer struct {
 	rbac *rbac.RBACAuthorizer
-	// access resolves the cluster's own bindings only: bootstrap bindings of the system
-	// cluster give every user discovery, which is no right to enter.
-	access *rbac.RBACAuthorizer
+	// own resolves the cluster's own bindings only. They say who may enter: bootstrap
+	// bindings of the system cluster give every user discovery, which is no right to. And
+	// they are few, so they are asked first.
+	own *rbac.RBACAuthorizer
 }
 
 var (
@@ -71,8 +72,8 @@ func New(registry *storage.Registry) *Authorizer {
 	own := getter{registry: registry}
 	all := getter{registry: registry, withSystem: true}
 	return &Authorizer{
-		rbac:   rbac.New(all, all, all, all),
-		access: rbac.New(own, own, own, own),
+		rbac: rbac.New(all, all, all, all),
+		own:  rbac.New(own, own, own, own),
 	}
 }
 
@@ -100,8 +101,14 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs authorizer.Attributes)
 	if impersonatesSystem(attrs) {
 		return authorizer.DecisionDeny, "system identities cannot be impersonated", nil
 	}
+	ctx = remembering(ctx, cluster)
 	if ok, err := a.mayEnter(ctx, attrs.GetUser(), cluster); !ok || err != nil {
 		return authorizer.DecisionDeny, NoAccess, err
+	}
+	// RBAC only ever adds, so what the cluster's own bindings allow is decided; an error
+	// is met again below.
+	if decision, reason, err := a.own.Authorize(ctx, attrs); err == nil && decision == authorizer.DecisionAllow {
+		return decision, reason, nil
 	}
 	return a.rbac.Authorize(ctx, attrs)
 }
@@ -135,7 +142,7 @@ func (a *Authorizer) mayEnter(ctx context.Context, u user.Info, cluster logicalc
 	if _, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
 		return true, nil
 	}
-	decision, _, err := a.access.Authorize(logicalcluster.WithCluster(ctx, cluster), authorizer.AttributesRecord{
+	decision, _, err := a.own.Authorize(logicalcluster.WithCluster(ctx, cluster), authorizer.AttributesRecord{
 		User: u,
 		Verb: AccessVerb,
 		Path: "/",

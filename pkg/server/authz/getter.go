@@ -34,6 +34,10 @@ func (g getter) GetRole(ctx context.Context, namespace, name string) (*rbacv1.Ro
 // not have is looked up in the system cluster, also for the cluster's own bindings: they
 // may name a bootstrap role such as cluster-admin.
 func (g getter) GetClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error) {
+	m := memoOf(ctx)
+	if m != nil && m.roles[name] != nil {
+		return m.roles[name], nil
+	}
 	in, out := &rbac.ClusterRole{}, &rbacv1.ClusterRole{}
 	reader := g.registry.Reader(rbac.Resource("clusterroles"))
 	err := reader.Get(ctx, "", name, in)
@@ -43,7 +47,13 @@ func (g getter) GetClusterRole(ctx context.Context, name string) (*rbacv1.Cluste
 	if err != nil {
 		return nil, notFound(err, "clusterroles", name)
 	}
-	return out, rbacv1conversions.Convert_rbac_ClusterRole_To_v1_ClusterRole(in, out, nil)
+	if err := rbacv1conversions.Convert_rbac_ClusterRole_To_v1_ClusterRole(in, out, nil); err != nil {
+		return nil, err
+	}
+	if m != nil {
+		m.roles[name] = out
+	}
+	return out, nil
 }
 
 // ListRoleBindings implements validation.RoleBindingLister.
@@ -80,7 +90,36 @@ func (g getter) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterR
 	return append(out, system...), err
 }
 
+// memo keeps what one decision has read of its cluster, since a decision looks at the
+// cluster's bindings more than once. It is used by one goroutine.
+type memo struct {
+	cluster  logicalcluster.Name
+	bindings []*rbacv1.ClusterRoleBinding
+	roles    map[string]*rbacv1.ClusterRole
+}
+
+type memoKey struct{}
+
+// remembering returns a context in which what is read of the context's cluster is read
+// once. It must not outlive the decision.
+func remembering(ctx context.Context, cluster logicalcluster.Name) context.Context {
+	return context.WithValue(ctx, memoKey{}, &memo{cluster: cluster, roles: map[string]*rbacv1.ClusterRole{}})
+}
+
+// memoOf returns the memo if it is one of the context's cluster.
+func memoOf(ctx context.Context) *memo {
+	m, ok := ctx.Value(memoKey{}).(*memo)
+	if cluster, err := logicalcluster.FromContext(ctx); !ok || err != nil || cluster != m.cluster {
+		return nil
+	}
+	return m
+}
+
 func (g getter) clusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
+	m := memoOf(ctx)
+	if m != nil && m.bindings != nil {
+		return m.bindings, nil
+	}
 	list := &rbac.ClusterRoleBindingList{}
 	if err := g.registry.Reader(rbac.Resource("clusterrolebindings")).List(ctx, "", list); err != nil {
 		return nil, err
@@ -91,6 +130,10 @@ func (g getter) clusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterRoleB
 		if err := rbacv1conversions.Convert_rbac_ClusterRoleBinding_To_v1_ClusterRoleBinding(&list.Items[i], out[i], nil); err != nil {
 			return nil, err
 		}
+	}
+	if m != nil {
+		// Whoever appends to it must not write into it.
+		m.bindings = slices.Clip(out)
 	}
 	return out, nil
 }
