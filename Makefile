@@ -72,6 +72,7 @@ test-integration: ## Run the in-process server tests
 test-e2e: packages build testbed ## Run the end-to-end tests on real clusters (root)
 	KCP_BIN=$(BIN) go test -v -timeout 40m ./test/e2e/...
 
+STORY ?= cordon-drain
 .PHONY: demo
-demo: packages build testbed ## Run the cordon and drain story on real clusters (root)
-	KCP_BIN=$(BIN) contrib/demo/cordon-drain/run.sh
+demo: packages build testbed ## Run a story (STORY=cordon-drain, which needs root, login or workspaces)
+	KCP_BIN=$(BIN) contrib/demo/$(STORY)/run.sh

@@ -1,6 +1,8 @@
 # Helpers of the demo scripts: what a viewer sees (step, run, say), what a test needs
-# (assert, wait_until), and processes in the testbed's network namespace (in_ns, spawn).
+# (assert, wait_until), and processes (in_ns, spawn).
 #
+# NETNS      network namespace in which everything runs; a story that needs no cluster
+#            sets it empty before it sources this file, and runs on the machine's loopback
 # KCP_BIN    folder of the binaries (required)
 # DEMO_SPEED 0 for tests; otherwise seconds to pause before each command (default 0.3)
 # DEMO_DIR   folder for state and logs (default: a fresh temporary one)
@@ -9,7 +11,7 @@ set -euo pipefail
 
 : "${KCP_BIN:?set KCP_BIN to the folder of the binaries (make demo does)}"
 : "${DEMO_SPEED:=0.3}"
-NETNS=${DEMO_NETNS:-kcp-demo}
+: "${NETNS=${DEMO_NETNS:-kcp-demo}}"
 if [ -z "${DEMO_DIR:-}" ]; then
   DEMO_DIR=$(mktemp -d "${TMPDIR:-/tmp}/kcp-demo.XXXXXX")
 fi
@@ -28,22 +30,54 @@ fi
 step() { STEP=$1; printf '\n%s== %s%s\n' "$BOLD" "$1" "$RESET"; }
 say() { printf '%s# %s%s\n' "$DIM" "$*" "$RESET"; }
 
-# run shows a command and runs it in the testbed's network namespace.
+# shown prints a command line as a person would type it: an argument with spaces in quotes.
+shown() {
+  local word out=""
+  for word in "$@"; do
+    case $word in
+      *[\ \*\;\&\|\<\>\(\)\{\}\~]*) out+=" '$word'" ;;
+      *) out+=" $word" ;;
+    esac
+  done
+  printf '%s' "${out# }"
+}
+
+# run shows a command and runs it.
 run() {
-  printf '%s$ %s%s\n' "$GREEN" "$*" "$RESET"
+  printf '%s$ %s%s\n' "$GREEN" "$(shown "$@")" "$RESET"
   [ "$DEMO_SPEED" = 0 ] || sleep "$DEMO_SPEED"
   in_ns "$@"
 }
 
-in_ns() { nsenter --net="/run/netns/$NETNS" -- "$@"; }
+# in_ns runs a command in the network namespace, where there is one.
+in_ns() {
+  if [ -z "$NETNS" ]; then
+    "$@"
+  else
+    nsenter --net="/run/netns/$NETNS" -- "$@"
+  fi
+}
 
 # spawn NAME CMD... starts a process in the namespace; its output goes to NAME.log. The
 # pid is the process's own, since nsenter executes it.
 spawn() {
-  local name=$1
+  local name=$1 enter=()
   shift
-  nsenter --net="/run/netns/$NETNS" -- "$@" >>"$DEMO_DIR/$name.log" 2>&1 </dev/null &
+  [ -z "$NETNS" ] || enter=(nsenter --net="/run/netns/$NETNS" --)
+  "${enter[@]}" "$@" >>"$DEMO_DIR/$name.log" 2>&1 </dev/null &
   PID[$name]=$!
+}
+
+# refused DESCRIPTION WANT COMMAND... shows a command that must fail with a message that
+# holds WANT.
+refused() {
+  local what=$1 want=$2 code=0
+  shift 2
+  run "$@" >"$DEMO_DIR/refused.out" 2>&1 || code=$?
+  cat "$DEMO_DIR/refused.out"
+  [ "$code" -ne 0 ] || fail "$what: it was not refused"
+  grep -qF -- "$want" "$DEMO_DIR/refused.out" || fail "$what: the message does not say '$want'"
+  say "ok: $what"
 }
 
 alive() { kill -0 "${PID[$1]}" 2>/dev/null; }
