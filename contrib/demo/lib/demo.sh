@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Helpers of the demo scripts: what a viewer sees (step, run, say), what a test needs
 # (assert, wait_until), and processes (in_ns, spawn).
 #
@@ -30,10 +31,12 @@ fi
 step() { STEP=$1; printf '\n%s== %s%s\n' "$BOLD" "$1" "$RESET"; }
 say() { printf '%s# %s%s\n' "$DIM" "$*" "$RESET"; }
 
-# shown prints a command line as a person would type it: an argument with spaces in quotes.
+# shown prints a command line as a person would type it: an argument with spaces in quotes,
+# and files of the story by their names.
 shown() {
   local word out=""
   for word in "$@"; do
+    word=${word//"$here/"/} word=${word//"$DEMO_DIR/"/}
     case $word in
       *[\ \*\;\&\|\<\>\(\)\{\}\~]*) out+=" '$word'" ;;
       *) out+=" $word" ;;

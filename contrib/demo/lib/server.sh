@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # For stories that need a server and people, but no cluster: sourced after demo.sh.
-# shellcheck disable=SC2034
+# shellcheck disable=SC2034,SC2154
 
 ROOT=$DEMO_DIR/kcp
 # The one that a port is free now does not keep it free; nobody else takes it on purpose.

@@ -2,7 +2,7 @@
 # Logging in: in a browser, by a code on another device, and not again after that: tokens
 # renew themselves, also when the server was killed in between. No cluster is needed, and
 # no root. Every claim is an assertion.
-# shellcheck disable=SC2034
+# shellcheck disable=SC2034,SC2154
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 NETNS=
 # shellcheck source=../lib/demo.sh
