@@ -86,7 +86,7 @@ func TestFullDisk(t *testing.T) {
 			}
 			server.start(t)
 		}
-		err := write(t.Context(), kube, written+1)
+		err := writeBite(t.Context(), kube, written+1)
 		return err == nil || apierrors.IsAlreadyExists(err), fmt.Sprint(err)
 	})
 	found, err := kube.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -143,7 +143,7 @@ func fill(t *testing.T, file, disk string, rest int64) {
 
 func biteName(n int) string { return fmt.Sprintf("bite-%d", n) }
 
-func write(ctx context.Context, kube kubernetes.Interface, n int) error {
+func writeBite(ctx context.Context, kube kubernetes.Interface, n int) error {
 	_, err := kube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: biteName(n)}, Data: map[string]string{"bite": strings.Repeat("x", bite)},
 	}, metav1.CreateOptions{})
@@ -155,7 +155,7 @@ func write(ctx context.Context, kube kubernetes.Interface, n int) error {
 func writeUntilRefused(t *testing.T, kube kubernetes.Interface) (written int, refused error) {
 	t.Helper()
 	for written = range diskSize / bite {
-		if err := write(t.Context(), kube, written); err != nil {
+		if err := writeBite(t.Context(), kube, written); err != nil {
 			return written, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
@@ -170,60 +171,41 @@ func (w *world) isCopy(ns *corev1.Namespace, namespace string) bool {
 	return err == nil && source.Cluster == logicalcluster.Name(w.shop) && source.Namespace == namespace
 }
 
-// uids returns everything that a syncer made in a cluster, and what came of it, by
-// namespace and name, as "kind namespace/name uid".
+// observed are the resources that must not be made anew where nothing moves.
+var observed = []schema.GroupVersionResource{
+	{Group: "apps", Version: "v1", Resource: "deployments"},
+	{Version: "v1", Resource: "pods"},
+	{Version: "v1", Resource: "services"},
+	{Version: "v1", Resource: "secrets"},
+	{Version: "v1", Resource: "configmaps"},
+}
+
+// uids returns everything that a syncer made in a cluster, and what came of it, as
+// "resource namespace/name uid". What is being deleted does not count.
 func (w *world) uids(t *testing.T, cluster string) map[string]bool {
 	t.Helper()
 	c := w.clusters[cluster]
-	ctx := t.Context()
 	out := map[string]bool{}
-	all := metav1.ListOptions{}
-	spaces, err := c.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: names.SyncerLabel})
+	add := func(resource string, o metav1.Object) {
+		if o.GetDeletionTimestamp() == nil {
+			out[fmt.Sprintf("%s %s/%s %s", resource, o.GetNamespace(), o.GetName(), o.GetUID())] = true
+		}
+	}
+	namespaces, err := c.kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: names.SyncerLabel})
 	if err != nil {
 		t.Fatal(err)
 	}
-	add := func(kind string, o metav1.Object) {
-		if o.GetDeletionTimestamp() == nil {
-			out[fmt.Sprintf("%s %s/%s %s", kind, o.GetNamespace(), o.GetName(), o.GetUID())] = true
-		}
-	}
-	for i := range spaces.Items {
-		ns := spaces.Items[i].Name
-		add("Namespace", &spaces.Items[i])
-		deployments, err := c.kube.AppsV1().Deployments(ns).List(ctx, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range deployments.Items {
-			add("Deployment", &deployments.Items[i])
-		}
-		pods, err := c.kube.CoreV1().Pods(ns).List(ctx, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range pods.Items {
-			add("Pod", &pods.Items[i])
-		}
-		services, err := c.kube.CoreV1().Services(ns).List(ctx, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range services.Items {
-			add("Service", &services.Items[i])
-		}
-		secrets, err := c.kube.CoreV1().Secrets(ns).List(ctx, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range secrets.Items {
-			add("Secret", &secrets.Items[i])
-		}
-		maps, err := c.kube.CoreV1().ConfigMaps(ns).List(ctx, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range maps.Items {
-			add("ConfigMap", &maps.Items[i])
+	for i := range namespaces.Items {
+		ns := &namespaces.Items[i]
+		add("namespaces", ns)
+		for _, gvr := range observed {
+			objects, err := c.metadata.Resource(gvr).Namespace(ns.Name).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range objects.Items {
+				add(gvr.Resource, &objects.Items[i])
+			}
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -65,9 +66,10 @@ type gatewayInstance struct {
 // cluster is a physical cluster with its syncer.
 type cluster struct {
 	*physical.Cluster
-	kube   kubernetes.Interface
-	syncer *process
-	link   *link
+	kube     kubernetes.Interface
+	metadata metadata.Interface
+	syncer   *process
+	link     *link
 	// key is the target key of its SyncTarget.
 	key string
 }
@@ -108,8 +110,12 @@ func newWorld(t *testing.T) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
+		objects, err := metadata.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
 		link := newLink(t, f, firstLinkPort+len(gatewayAddresses)+i, serverAddress)
-		w.clusters[c.Name()] = &cluster{Cluster: c, kube: kube, link: link}
+		w.clusters[c.Name()] = &cluster{Cluster: c, kube: kube, metadata: objects, link: link}
 		w.register(t, c.Name())
 	}
 	for name := range w.clusters {
@@ -218,16 +224,20 @@ func (w *world) startServer(t *testing.T) {
 func (w *world) serverReady(t *testing.T) {
 	t.Helper()
 	eventually(t, time.Minute, "the server is ready", func() (bool, string) {
-		return w.readyz(serverURL)
+		return w.readyz(t.Context(), serverURL)
 	})
 }
 
-func (w *world) readyz(url string) (bool, string) {
+func (w *world) readyz(ctx context.Context, url string) (bool, string) {
 	// Only whether it answers matters here.
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, DialContext: w.f.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
-	resp, err := client.Get(url + "/readyz")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return false, err.Error()
 	}
