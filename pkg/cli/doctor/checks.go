@@ -261,15 +261,17 @@ func (e *examination) checkLocations(ctx context.Context) (Outcome, string, stri
 	}
 	names, available := make([]string, 0, len(list.Items)), int32(0)
 	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
+		here := int32(0)
 		if n := list.Items[i].Status.AvailableInstances; n != nil {
-			available += *n
+			here = *n
 		}
+		available += here // one cluster may be at several
+		names = append(names, fmt.Sprintf("%s (clusters available: %d)", list.Items[i].Name, here))
 	}
 	if available == 0 {
-		return Warn, fmt.Sprintf("no cluster is available at %s", strings.Join(names, ", ")), "see how many there are: kubectl kcp locations"
+		return Warn, "no cluster is available: " + strings.Join(names, ", "), "see how many there are: kubectl kcp locations"
 	}
-	return OK, fmt.Sprintf("%s (clusters available: %d)", strings.Join(names, ", "), available), ""
+	return OK, strings.Join(names, ", "), ""
 }
 
 // reasons is how many candidates are named.

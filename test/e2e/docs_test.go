@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/13eedeaf/kcp/test/physical"
+)
+
+// The documents for users whose commands are run, in the order of reading: one after the
+// other in one world, so that a later one finds what an earlier one made.
+var documents = []string{"getting-started.md", "cluster-admins.md", "tenants.md", "operations.md", "troubleshooting.md"}
+
+// What a reader has to put in the place of an example.
+var placeholders = strings.NewReplacer(
+	"sha256:…", `"$(fingerprint)"`,
+	"root:users:alice-…", `"$(home_of_alice)"`,
+	"nginxinc/nginx-unprivileged", "demo.local/app:v1", // nothing can be pulled here
+)
+
+// docPreamble defines what the markers need; see block.
+const docPreamble = `
+set -euo pipefail
+cd "$WORK"
+# as NAME goes to a person's terminal, in which KUBECONFIG is as they left it.
+declare -A terminals=()
+as() {
+  terminals[$DEMO_USER]=${KUBECONFIG:-}
+  export HOME=$WORK/$1 DEMO_USER=$1
+  mkdir -p "$HOME"
+  unset KUBECONFIG
+  [ -z "${terminals[$1]:-}" ] || export KUBECONFIG=${terminals[$1]}
+}
+fingerprint() { sed -n 's/.*--ca-fingerprint //p' "$WORK"/background-*.log | head -n 1; }
+home_of_alice() {
+  KUBECONFIG=$WORK/.kcp/admin.kubeconfig kubectl kcp workspace list --workspace root:users -o name | sed -n 's#.*/\(alice-.*\)#root:users:\1#p'
+}
+# background NAME TEXT SCRIPT goes on until the test ends, and has said TEXT when this returns.
+background() {
+  setsid bash -euo pipefail -c "$3" >"$WORK/background-$1.log" 2>&1 </dev/null &
+  echo $! >>"$WORK/pids"
+  local end=$((SECONDS + 60))
+  until grep -qF -- "$2" "$WORK/background-$1.log"; do
+    [ "$SECONDS" -lt "$end" ] || { cat "$WORK/background-$1.log"; echo "it has not said: $2"; exit 1; }
+    sleep 0.2
+  done
+}
+# fails TEXT SCRIPT
+fails() {
+  local code=0
+  bash -euo pipefail -c "$2" >"$WORK/out" 2>&1 || code=$?
+  cat "$WORK/out"
+  [ "$code" -ne 0 ] || { echo "it did not fail"; exit 1; }
+  grep -qF -- "$1" "$WORK/out" || { echo "it does not say: $1"; exit 1; }
+}
+`
+
+// block is a code block of a document, with the marker before it:
+//
+//	<!-- test -->                           run it
+//	<!-- test: as NAME -->                  at this person's terminal
+//	<!-- test: background until "TEXT" -->  let it run; go on when it has said TEXT
+//	<!-- test: fails with "TEXT" -->        its last command fails and says TEXT
+//	<!-- not run: WHY -->
+//
+// Options are separated by semicolons.
+type block struct {
+	where, as, until, fails, text string
+	background, skip              bool
+}
+
+var (
+	optionRE = regexp.MustCompile(`^(?:as (\w+)|(background)(?: until "(.*)")?|fails with "(.*)")$`)
+	markerRE = regexp.MustCompile(`^<!-- (test|not run)(?:: (.*))? -->$`)
+)
+
+// blocksOf returns the shell blocks of a document. Every one must have a marker.
+func blocksOf(t *testing.T, file string) []block {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []block
+	var current *block
+	before := ""
+	for i, line := range strings.Split(string(data), "\n") {
+		switch {
+		case current != nil && line == "```":
+			blocks, current = append(blocks, *current), nil
+		case current != nil:
+			current.text += line + "\n"
+		case line == "```sh":
+			current = &block{where: fmt.Sprintf("%s:%d", filepath.Base(file), i+1)}
+			if err := current.mark(before); err != nil {
+				t.Fatalf("%s: %v", current.where, err)
+			}
+		}
+		before = line
+	}
+	return blocks
+}
+
+func (b *block) mark(marker string) error {
+	m := markerRE.FindStringSubmatch(marker)
+	if m == nil {
+		return fmt.Errorf("the line before the block is %q, which is no marker", marker)
+	}
+	if b.skip = m[1] == "not run"; b.skip || m[2] == "" {
+		return nil
+	}
+	for option := range strings.SplitSeq(m[2], "; ") {
+		o := optionRE.FindStringSubmatch(option)
+		if o == nil {
+			return fmt.Errorf("%q is no option of a marker", option)
+		}
+		switch {
+		case o[1] != "":
+			b.as = o[1]
+		case o[2] != "":
+			b.background, b.until = true, o[3]
+		default:
+			b.fails = o[4]
+		}
+	}
+	return nil
+}
+
+// script is what the block is in a script of all blocks of its document. Standard input
+// is the password, for whoever asks for one.
+func (b *block) script(number int) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "echo '--- %s'\n", b.where)
+	if b.as != "" {
+		fmt.Fprintf(&s, "as %s\n", b.as)
+	}
+	text := placeholders.Replace(b.text)
+	switch {
+	case b.background:
+		fmt.Fprintf(&s, "background %d %s %s\n", number, quote(b.until), quote("exec "+text))
+	case b.fails != "":
+		fmt.Fprintf(&s, "fails %s %s\n", quote(b.fails), quote(text))
+	default:
+		fmt.Fprintf(&s, "exec <\"$WORK/password\"\nset -x\n%s{ set +x; } 2>/dev/null\n", text)
+	}
+	return s.String()
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// TestDocs runs every command of the documents for users, on two physical clusters.
+func TestDocs(t *testing.T) {
+	bin := os.Getenv("KCP_BIN")
+	if bin == "" {
+		t.Skip("KCP_BIN is not set: run make test-e2e")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := os.MkdirTemp("", "kcp-docs-") // short: the path of a unix socket is limited
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := map[string]string{}
+	for d, document := range documents {
+		for n, b := range blocksOf(t, filepath.Join(root, "docs", document)) {
+			if !b.skip {
+				scripts[document] += b.script(100*d + n)
+			}
+		}
+	}
+	fixture, err := physical.Up(t.Context(), physical.Options{Dir: filepath.Join(work, "physical"), BinDir: bin, Netns: "kcp-docs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		stopBackground(t, work)
+		if err := fixture.Down(ctx); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("state and logs are in %s", work)
+			return
+		}
+		_ = os.RemoveAll(work)
+	})
+	for _, c := range fixture.Clusters() {
+		data, err := os.ReadFile(c.Kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(work, c.Name()+".kubeconfig"), string(data))
+	}
+	put(t, filepath.Join(work, "password"), "correct horse battery\n")
+	for _, document := range documents {
+		ok := t.Run(document, func(t *testing.T) {
+			cmd := fixture.Command(t.Context(), "bash", "-c", docPreamble+scripts[document])
+			cmd.Env = append(os.Environ(),
+				"WORK="+work, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+work, "KUBECONFIG=", "SSH_CONNECTION=",
+				"BROWSER="+filepath.Join(root, "contrib", "demo", "lib", "browser.sh"),
+				"DEMO_USER=nobody", "DEMO_PASSWORD=correct horse battery", "DEMO_CA="+filepath.Join(work, ".kcp", "pki", "ca.crt"),
+			)
+			// What runs on in the background keeps its own output; this ends with the script.
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		if !ok {
+			return // later ones build on it
+		}
+	}
+}
+
+func put(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stopBackground ends what background started: each is the leader of a session.
+func stopBackground(t *testing.T, work string) {
+	data, err := os.ReadFile(filepath.Join(work, "pids"))
+	if err != nil {
+		return // nothing was started
+	}
+	for _, field := range strings.Fields(string(data)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		deadline := time.Now().Add(20 * time.Second)
+		for sig := syscall.SIGTERM; !errors.Is(syscall.Kill(-pid, sig), syscall.ESRCH); sig = 0 {
+			if time.Now().After(deadline) {
+				_ = syscall.Kill(-pid, syscall.SIGKILL)
+				break
+			}
+			time.Sleep(50 * time.Millisecond) // it is no child of ours, which could be waited for
+		}
+	}
+}
