@@ -154,3 +154,24 @@ func TestShutdown(t *testing.T) {
 		t.Error("shutdown does not return")
 	}
 }
+
+func TestCommand(t *testing.T) {
+	cases := map[string]struct {
+		args    []string
+		want    string
+		wantErr bool
+	}{
+		"print": {args: []string{"print", "hello", "world"}, want: "hello world\n"},
+		"cat":   {args: []string{"cat"}, want: "input"},
+		"other": {args: []string{"dance"}, wantErr: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			err := command(tc.args, strings.NewReader("input"), &out)
+			if (err != nil) != tc.wantErr || out.String() != tc.want {
+				t.Errorf("output %q, error %v; want %q, error %v", out.String(), err, tc.want, tc.wantErr)
+			}
+		})
+	}
+}

@@ -11,6 +11,9 @@
 //	SECRET_DIR     default /etc/demo/secret
 //	LISTEN         default :8080
 //	DRAIN_SECONDS  default 5
+//
+// With arguments it is a small tool for kubectl exec: "print WORDS", "cat" (standard
+// input to standard output), "exit" (with code 3).
 package main
 
 import (
@@ -31,7 +34,11 @@ import (
 const shutdownTimeout = 20 * time.Second
 
 func main() {
-	if err := run(); err != nil {
+	f := run
+	if len(os.Args) > 1 {
+		f = func() error { return command(os.Args[1:], os.Stdin, os.Stdout) }
+	}
+	if err := f(); err != nil {
 		log.Fatal(err)
 	}
 }
