@@ -76,3 +76,9 @@ STORY ?= cordon-drain
 .PHONY: demo
 demo: packages build testbed ## Run a story (STORY=cordon-drain, which needs root, login or workspaces)
 	KCP_BIN=$(BIN) contrib/demo/$(STORY)/run.sh
+
+BENCH_FLAGS ?=
+.PHONY: bench
+bench: packages build testbed ## Measure the figures of docs/performance.md (root; BENCH_FLAGS=-quick, -figures P1,P3)
+	go run ./test/bench/cmd/bench -bin-dir $(BIN) -results test/bench/results/latest.jsonl $(BENCH_FLAGS)
+	go run ./test/bench/cmd/bench -results test/bench/results/latest.jsonl -docs docs

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,7 +13,15 @@ import (
 	"time"
 
 	"github.com/13eedeaf/kcp/pkg/server/pki"
-	"github.com/13eedeaf/kcp/test/physical/controlplane"
+)
+
+// Names of files that the testbed's control plane reads. Its package is not imported: it
+// would link all of Kubernetes into the benchmark.
+const (
+	stockCA            = "ca.crt"
+	stockServingCert   = "apiserver.crt"
+	stockServingKey    = "apiserver.key"
+	stockServiceTokens = "sa.key"
 )
 
 // pollInterval is how often what has no watch is looked at.
@@ -50,13 +59,15 @@ func (e *Env) newStock(name string) (*apiServer, error) {
 	if err := s.connect(keys, fmt.Sprintf("http://127.0.0.1:%d", ports[1])); err != nil {
 		return nil, err
 	}
-	// Each gets a range of its own: the forwarder listens on the first address.
-	e.stocks++
+	services, err := freeServiceRange()
+	if err != nil {
+		return nil, err
+	}
 	argv := []string{
 		e.bin("physical"), "controlplane", "--etcd-fsync",
 		"--data-dir", filepath.Join(dir, "data"), "--pki-dir", keys, "--kubeconfig", s.adminKubeconfig,
 		"--address", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--etcd-port", strconv.Itoa(ports[1]),
-		"--service-cidr", fmt.Sprintf("127.%d.0.0/16", 100+e.stocks),
+		"--service-cidr", services,
 	}
 	s.launch = func(ctx context.Context) (*process, func(context.Context) error, error) {
 		p, err := start(ctx, dir, name, "", argv)
@@ -74,6 +85,19 @@ func (e *Env) newStock(name string) (*apiServer, error) {
 		}, err
 	}
 	return s, nil
+}
+
+// freeServiceRange returns a range of loopback addresses of which nobody uses the first,
+// where the control plane serves itself to pods.
+func freeServiceRange() (string, error) {
+	for n := 100; n < 250; n++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.%d.0.1:443", n))
+		if err != nil {
+			continue
+		}
+		return fmt.Sprintf("127.%d.0.0/16", n), l.Close()
+	}
+	return "", errors.New("cannot listen on port 443 of any loopback address: root is needed")
 }
 
 // startStock starts one in which the tenant may do anything.
@@ -101,13 +125,13 @@ func stockPKI(dir string) error {
 		return err
 	}
 	// The control plane has one file of authorities, for both directions.
-	if err := os.WriteFile(filepath.Join(dir, controlplane.CACert), append(both, p.CAPEM...), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, stockCA), append(both, p.CAPEM...), 0o600); err != nil {
 		return err
 	}
 	for from, to := range map[string]string{
-		p.ServingCertFile:       controlplane.ServingCert,
-		p.ServingKeyFile:        controlplane.ServingKey,
-		p.ServiceAccountKeyFile: controlplane.ServiceAccountKey,
+		p.ServingCertFile:       stockServingCert,
+		p.ServingKeyFile:        stockServingKey,
+		p.ServiceAccountKeyFile: stockServiceTokens,
 	} {
 		if err := os.Symlink(from, filepath.Join(dir, to)); err != nil {
 			return err

@@ -119,6 +119,9 @@ func (g *grown) reportCreation(shape string, size int, ours creation, theirs *cr
 
 // full measures what needs all workspaces there are.
 func (g *grown) full(ctx context.Context) error {
+	if err := g.profile(ctx, "heap-full"); err != nil {
+		return err
+	}
 	for _, m := range []struct {
 		figure string
 		f      func(context.Context) error

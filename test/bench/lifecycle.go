@@ -69,6 +69,9 @@ func (g *grown) deletion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := g.profile(ctx, "heap-deleted"); err != nil {
+		return err
+	}
 	for _, f := range []Figure{
 		Figure{Name: "delete.tree", Unit: "s", Measure: Measure{Value: took.Seconds(), N: g.workspaces, CPUSeconds: used}}.atMost(60),
 		Figure{Name: "delete.heap", Unit: "× before", Measure: Measure{Value: now.heap / g.empty.heap, N: 1}}.atMost(1.1),

@@ -1,6 +1,10 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"os"
+	"path/filepath"
+)
 
 // usage is what a server takes.
 type usage struct {
@@ -44,4 +48,19 @@ func (g *grown) memory(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// profile keeps a heap profile of the server, if profiles are wanted.
+func (g *grown) profile(ctx context.Context, name string) error {
+	if g.Profiles == "" {
+		return nil
+	}
+	data, err := g.kcp.admin.raw(ctx, "GET", "/debug/pprof/heap?gc=1", "", nil)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(g.Profiles, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(g.Profiles, name+".pprof"), data, 0o644)
 }

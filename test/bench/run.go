@@ -25,6 +25,9 @@ type Options struct {
 	Out, Log io.Writer
 	// Keep leaves data and logs where they are.
 	Keep bool
+	// Profiles is a directory for heap profiles of the server with all workspaces and
+	// without them again; empty for none.
+	Profiles string
 }
 
 // Scale is how much of everything is done.
@@ -91,7 +94,6 @@ func Benchmarks() []Benchmark {
 type Env struct {
 	Options
 	Results []Figure
-	stocks  int
 }
 
 // Run runs the benchmarks that measure a wanted figure and returns all figures, also

@@ -22,7 +22,7 @@ type fleet struct {
 type cluster struct {
 	*apiServer
 	name string
-	// key is the target's, syncerRoot what the syncer marks its namespaces with.
+	// key is the target's.
 	key    string
 	syncer *process
 }
@@ -431,4 +431,3 @@ func (f *fleet) fill(ctx context.Context, i, objects int) error {
 	}
 	return nil
 }
-

@@ -33,8 +33,9 @@ func run(ctx context.Context, args []string) error {
 	figures := fs.String("figures", "", "figures to measure, such as P1,P3; empty means all")
 	quick := fs.Bool("quick", false, "measure at a tiny scale, which only shows that the harness works")
 	workspaces := fs.Int("workspaces", 0, "the largest number of workspaces; 0 means that of the scale")
-	results := fs.String("results", "", "file of results, in which those of this run replace their predecessors")
+	results := fs.String("results", "", "file of results, in which those of this run replace their predecessors, unless -quick")
 	docs := fs.String("docs", "", "directory of performance.md, whose table and plots are made from the results; without -figures nothing is measured")
+	fs.StringVar(&o.Profiles, "profiles", "", "directory for heap profiles of the server at the largest size and after deletion")
 	fs.BoolVar(&o.Keep, "keep", false, "keep data and logs")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	measured, err := bench.Run(ctx, o)
 	// What was measured before something failed is kept.
-	if *results != "" {
+	if *results != "" && !*quick {
 		err = errors.Join(err, bench.MergeResults(*results, measured))
 	}
 	if *docs != "" && err == nil {
