@@ -246,7 +246,7 @@ func (f *fake) login(w http.ResponseWriter, _ *http.Request) {
 	case f.is("login", "html"):
 		_, _ = io.WriteString(w, "<html>some router</html>")
 	default:
-		reply(w, http.StatusOK, object{"issuer": f.url + "/idp", "clientID": idp.ClientID, "scopes": idp.Scopes, "server": f.url})
+		reply(w, http.StatusOK, object{"issuer": cmp.Or(f.value("issuer"), f.url+"/idp"), "clientID": idp.ClientID, "scopes": idp.Scopes, "server": f.url})
 	}
 }
 

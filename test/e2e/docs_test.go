@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -221,6 +222,40 @@ func TestDocs(t *testing.T) {
 		})
 		if !ok {
 			return // later ones build on it
+		}
+	}
+}
+
+// TestTroubleshootingMessages makes sure that what troubleshooting.md explains is what the
+// programs say: each heading in backquotes is a message, with … for what varies.
+func TestTroubleshootingMessages(t *testing.T) {
+	var source strings.Builder
+	for _, dir := range []string{"../../pkg", "../../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			source.Write(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(string(data), -1)
+	if len(messages) < 10 {
+		t.Fatalf("only %d messages found", len(messages))
+	}
+	for _, message := range messages {
+		for part := range strings.SplitSeq(message[1], "…") {
+			if part = strings.TrimSpace(part); !strings.Contains(source.String(), part) {
+				t.Errorf("nothing says %q of %q", part, message[1])
+			}
 		}
 	}
 }
