@@ -385,6 +385,14 @@ func TestImpersonation(t *testing.T) {
 		}
 	})
 
+	t.Run("an administrator as the server", func(t *testing.T) {
+		// The name is not enough to be the server.
+		p := (&person{t: t, server: s, config: adminConfig(t, s)}).as(rest.ImpersonationConfig{UserName: "system:apiserver", Groups: []string{"system:masters"}})
+		refused(t, "deleting a LogicalCluster", p.clients().LogicalClusters("root:shared").Delete(t.Context(), "cluster", metav1.DeleteOptions{}), "LogicalClusters are written by the server")
+		_, err := p.clients().Workspaces("root:users").Create(t.Context(), newWorkspace("forged", "home"), metav1.CreateOptions{})
+		refused(t, "making a home", err, "made by the server only")
+	})
+
 	t.Run("a service account of one's own", func(t *testing.T) {
 		makeServiceAccount(t, alice.kube(own), "default", "robot")
 		bindCluster(t, alice.kube(own), "view", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "robot"})
