@@ -348,10 +348,14 @@ func (f *fake) proceed(path, name string) (cut bool) {
 		return false
 	}
 	labels, _ := obj["metadata"].(object)["labels"].(object)
+	ready := "True"
+	if labels["drain"] == "abandoned" {
+		ready = "False"
+	}
 	step := func(state string, namespaces ...object) {
 		obj := clone(f.get(path, "synctargets", name))
 		spec, _ := obj["spec"].(object)
-		obj["status"] = object{"drain": object{
+		obj["status"] = object{"conditions": []object{{"type": "Ready", "status": ready}}, "drain": object{
 			"state": state, "observedEvictAfter": spec["evictAfter"], "remaining": len(namespaces), "namespaces": namespaces,
 		}}
 		f.put(path, "synctargets", obj)
@@ -376,6 +380,8 @@ func (f *fake) proceed(path, name string) (cut bool) {
 		step("Blocked", ns("Blocked", "no other target: us-west1 is not ready"))
 		step("Draining", ns("Applying", ""))
 		step("Empty")
+	case "abandoned":
+		step("Draining", ns("Removing", "the target is silent; its copy is removed when it returns"))
 	case "hangs":
 		step("Draining", ns("WaitingForPods", "Deployment web has 1 of 2"))
 	case "uncordoned":

@@ -92,7 +92,7 @@ home workspace, and every kubectl command works there.`,
 	root.AddCommand(
 		a.login(), a.logout(), a.getToken(),
 		a.workspaces(),
-		a.cordon(), a.uncordon(), a.drain(), a.workloads(), a.locations(),
+		a.cordon(), a.uncordon(), a.drain(), a.explain(), a.workloads(), a.locations(),
 		a.doctor(), a.version(),
 	)
 	a.completions(root)

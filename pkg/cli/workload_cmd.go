@@ -95,6 +95,34 @@ code 1 if something would stay.`,
 	return cmd
 }
 
+func (a *app) explain() *cobra.Command {
+	var format printer.Format
+	cmd := &cobra.Command{
+		Use:   "explain NAMESPACE",
+		Short: "Say where a namespace runs, and why there",
+		Long: `Say where a namespace of the current workspace runs, and why there: the placement that
+decides, its assignments and how far they are, what could not be synced, what the gateways
+say, and for each other target whether something new could go there.`,
+		Example: `  kubectl kcp explain shop
+  kubectl kcp explain shop -o yaml`,
+		Args: exactArgs("NAMESPACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.Validate(); err != nil {
+				return err
+			}
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.Explain{Console: a.console, Session: s, Printer: a.printer(format)}
+			return use.Do(cmd.Context(), args[0])
+		},
+	}
+	outputFlags(cmd, &format)
+	a.contextFlags(cmd)
+	return cmd
+}
+
 func (a *app) workloads() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "workload",
@@ -104,7 +132,7 @@ func (a *app) workloads() *cobra.Command {
 		RunE:    group,
 	}
 	a.contextFlags(cmd)
-	cmd.AddCommand(a.workloadSync(), a.workloadList())
+	cmd.AddCommand(a.workloadSync(), a.workloadUnsync(), a.workloadList())
 	return cmd
 }
 
@@ -138,6 +166,39 @@ the kubeconfig hold its token: keep them as secret as one.`,
 	cmd.Flags().Int32Var(&in.Replicas, "replicas", 0, "replicas of the syncer, of which one is active; 0 means 2")
 	cmd.Flags().StringVar(&in.ServerURL, "kcp-url", "", "address at which the physical cluster reaches this server, if not the kubeconfig's")
 	cmd.Flags().StringVar(&in.Kubeconfig, "syncer-kubeconfig", "", "file for the kubeconfig of a syncer that runs outside of the cluster, mode 0600")
+	return cmd
+}
+
+func (a *app) workloadUnsync() *cobra.Command {
+	var in workload.UnsyncInput
+	cmd := &cobra.Command{
+		Use:   "unsync NAME",
+		Short: "Drain a physical cluster and remove it",
+		Long: `Drain a physical cluster, remove the syncer and its rights from it, and remove the sync
+target and the syncer's identity from the current workspace. Nothing of ours is left.
+
+Without --cluster-kubeconfig the manifest of what is to be deleted from the physical cluster
+is printed. A cluster that does not answer any more is given up when its syncer has been
+silent for long enough; should it return, its syncer removes what it has.`,
+		Example: `  kubectl kcp workload unsync us-east1 --cluster-kubeconfig us-east1.kubeconfig
+  kubectl kcp workload unsync us-east1 --yes | kubectl --kubeconfig us-east1.kubeconfig delete --ignore-not-found -f -
+  kubectl kcp workload unsync us-east1 --yes --force --timeout 10m`,
+		Args: exactArgs("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Name = args[0]
+			s, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			use := &workload.Unsync{Console: a.console, Session: s, Clock: a.clock}
+			return use.Do(cmd.Context(), in)
+		},
+	}
+	cmd.Flags().BoolVar(&in.Yes, "yes", false, "do it without being asked")
+	cmd.Flags().BoolVar(&in.Force, "force", false, "drain also what cannot run elsewhere or would lose its state")
+	cmd.Flags().DurationVar(&in.Timeout, "timeout", 0, "how long to wait; 0 means until it is gone or blocked")
+	cmd.Flags().StringVar(&in.ClusterKubeconfig, "cluster-kubeconfig", "", "kubeconfig of the physical cluster, to remove the syncer from it")
+	cmd.Flags().StringVarP(&in.Output, "output", "o", "-", "file for the manifest of what is to be deleted; - is stdout")
 	return cmd
 }
 

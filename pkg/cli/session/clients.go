@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1alpha1 "github.com/13eedeaf/kcp/pkg/apis/core/v1alpha1"
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -39,6 +40,7 @@ func newScheme() *runtime.Scheme {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, rbacv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, workloadv1alpha1.AddToScheme, schedulingv1alpha1.AddToScheme,
+		networkingv1alpha1.AddToScheme,
 	} {
 		_ = add(s) // it adds types to an empty scheme, where nothing can clash
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
@@ -52,23 +53,31 @@ func (d *Drain) Do(ctx context.Context, in DrainInput) error {
 	if err != nil {
 		return err
 	}
-	target, err := d.begin(ctx, client, in)
+	target, err := d.begin(ctx, client, in, d.Console.Print)
 	if err != nil {
 		return err
 	}
 	if in.Detach {
 		return nil
 	}
+	if err := d.wait(ctx, &follower{Drain: d, client: client, name: in.Name}, target, in); err != nil {
+		return err
+	}
+	d.Console.Print("%s", d.Console.Good(in.Name+" is empty: safe to work on"))
+	return nil
+}
+
+// wait follows a drain that was begun.
+func (d *Drain) wait(ctx context.Context, f *follower, target *workloadv1alpha1.SyncTarget, in DrainInput) error {
 	waitCtx, cancel := ctx, context.CancelFunc(func() {})
 	if in.Timeout > 0 {
 		waitCtx, cancel = context.WithTimeout(ctx, in.Timeout)
 	}
 	defer cancel()
-	f := &follower{Drain: d, client: client, name: in.Name, uid: string(target.UID), evictAfter: *target.Spec.EvictAfter}
-	err = f.run(waitCtx)
+	f.uid, f.evictAfter = string(target.UID), *target.Spec.EvictAfter
+	err := f.run(waitCtx)
 	switch {
 	case err == nil:
-		d.Console.Print("%s", d.Console.Good(in.Name+" is empty: safe to work on"))
 		return nil
 	case ctx.Err() != nil:
 		return problem.Cancelled("stopped watching; the drain of %s goes on in the server", in.Name).
@@ -80,8 +89,8 @@ func (d *Drain) Do(ctx context.Context, in DrainInput) error {
 	return err
 }
 
-// begin sets what drains a target, unless it is set.
-func (d *Drain) begin(ctx context.Context, client *targetClient, in DrainInput) (*workloadv1alpha1.SyncTarget, error) {
+// begin sets what drains a target, unless it is set, and says so.
+func (d *Drain) begin(ctx context.Context, client *targetClient, in DrainInput, say func(format string, args ...any)) (*workloadv1alpha1.SyncTarget, error) {
 	t, err := getTarget(ctx, d.Session, client, in.Name)
 	if err != nil {
 		return nil, err
@@ -99,7 +108,7 @@ func (d *Drain) begin(ctx context.Context, client *targetClient, in DrainInput) 
 		patch["forceEvict"] = true
 	}
 	if len(patch) == 0 {
-		d.Console.Print("synctarget/%s already draining", in.Name)
+		say("synctarget/%s already draining", in.Name)
 		return t, nil
 	}
 	if t, err = patchSpec(ctx, client, in.Name, patch); err != nil {
@@ -109,7 +118,7 @@ func (d *Drain) begin(ctx context.Context, client *targetClient, in DrainInput) 
 		return nil, problem.New("the server did not keep evictAfter of sync target %q", in.Name).
 			Hint("see its version: kubectl kcp version")
 	}
-	d.Console.Print("synctarget/%s draining", in.Name)
+	say("synctarget/%s draining", in.Name)
 	return t, nil
 }
 
@@ -119,6 +128,11 @@ type follower struct {
 	client     *targetClient
 	name, uid  string
 	evictAfter metav1.Time
+	// leaving means that the target will be deleted: it is enough that nothing is left but
+	// what a cluster that does not answer would have to remove.
+	leaving bool
+	// abandoned is set where that was the case.
+	abandoned bool
 
 	status *workloadv1alpha1.DrainStatus
 	// shown is the stage and message last printed for each namespace.
@@ -145,15 +159,17 @@ func (f *follower) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if apierrors.IsNotFound(err) && f.leaving {
+			return nil
+		}
 		if apierrors.IsNotFound(err) {
 			return problem.New("sync target %q was deleted while it was drained", f.name).Hint("kubectl kcp workload list").Because(err)
 		}
-		p := problem.Describe(err, problem.About{})
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || p.Code() != problem.ExitError {
+		if lasting(err) {
 			return err
 		}
 		if !away {
-			f.Console.Note("%s; waiting for the server to come back.", p.Error())
+			f.Console.Note("%s; waiting for the server to come back.", problem.Describe(err, problem.About{}).Error())
 			away = true
 		}
 		f.blockedSince = time.Time{} // what was not seen does not count
@@ -161,6 +177,11 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// lasting tells an answer that will not change by itself from a server that is away.
+func lasting(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || problem.Describe(err, problem.About{}).Code() != problem.ExitError
 }
 
 func (f *follower) pause(ctx context.Context, d time.Duration) error {
@@ -234,7 +255,18 @@ func (f *follower) observe(t *workloadv1alpha1.SyncTarget) (done bool, err error
 	} else if f.blockedSince.IsZero() {
 		f.blockedSince = f.Clock.Now()
 	}
-	return s.State == workloadv1alpha1.DrainEmpty, nil
+	f.abandoned = f.leaving && abandoned(t)
+	return s.State == workloadv1alpha1.DrainEmpty || f.abandoned, nil
+}
+
+// abandoned reports whether all that a target still has is to be removed by a syncer that
+// is not heard.
+func abandoned(t *workloadv1alpha1.SyncTarget) bool {
+	s := t.Status.Drain
+	if !meta.IsStatusConditionFalse(t.Status.Conditions, workloadv1alpha1.SyncTargetReady) || s.Remaining == 0 || int(s.Remaining) != len(s.Namespaces) {
+		return false
+	}
+	return !slices.ContainsFunc(s.Namespaces, func(n workloadv1alpha1.DrainNamespace) bool { return n.Stage != "Removing" })
 }
 
 // show prints what changed since the last time.
