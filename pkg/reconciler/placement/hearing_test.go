@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -33,5 +35,28 @@ func TestHearing(t *testing.T) {
 		if got := h.since().Sub(start); got != step.want {
 			t.Errorf("%s, after %s: silence counts from %s, want %s", step.what, step.at, got, step.want)
 		}
+	}
+}
+
+// What the server writes itself, and what it finds at its start, is no sign of life.
+func TestFleetHears(t *testing.T) {
+	f := newFixture(t)
+	since := func() time.Duration { return f.clock.Now().Sub(f.HearingSince()) }
+	st := target("compute", "us-east1", "us")
+	early := metav1.NewTime(f.clock.Now())
+	st.Status.LastHeartbeatTime = &early
+	f.targets.send(watch.Added, st)
+	f.clock.Step(time.Minute)
+	st.Spec.Unschedulable = true
+	f.targets.send(watch.Modified, st)
+	if got := since(); got != 0 {
+		t.Errorf("silence counts for %s before anybody was heard", got)
+	}
+	beat := metav1.NewTime(f.clock.Now())
+	st.Status.LastHeartbeatTime = &beat
+	f.targets.send(watch.Modified, st)
+	f.clock.Step(10 * time.Second)
+	if got := since(); got != 10*time.Second {
+		t.Errorf("silence counts for %s, want 10s since the heartbeat", got)
 	}
 }
