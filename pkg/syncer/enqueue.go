@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
@@ -14,7 +13,7 @@ func (s *session) enqueueAll() {
 	for _, a := range s.assignments.List() {
 		s.namespaceQueue.Enqueue(namespaceOf(logicalcluster.KeyOf(a)))
 	}
-	for _, ns := range list(s.down.namespaces) {
+	for _, ns := range s.down.namespaces.list() {
 		if key, ok := s.owner(ns); ok {
 			s.namespaceQueue.Enqueue(key)
 		}
@@ -28,7 +27,7 @@ func (s *session) enqueueAll() {
 		}
 	}
 	for r, c := range s.shown() {
-		for _, o := range list(c) {
+		for _, o := range c.list() {
 			s.enqueueMirror(r, o)
 		}
 		for _, o := range s.mirrors[r].List() {
@@ -40,8 +39,8 @@ func (s *session) enqueueAll() {
 }
 
 // shown returns the caches of what is mirrored.
-func (s *session) shown() map[resources.Resource]cache.SharedIndexInformer {
-	return map[resources.Resource]cache.SharedIndexInformer{
+func (s *session) shown() map[resources.Resource]*objectCache {
+	return map[resources.Resource]*objectCache{
 		resources.Pods:           s.down.pods,
 		resources.EndpointSlices: s.down.slices,
 	}
@@ -50,9 +49,9 @@ func (s *session) shown() map[resources.Resource]cache.SharedIndexInformer {
 // enqueueResource looks at all objects of one resource.
 func (s *session) enqueueResource(r resources.Resource) {
 	s.enqueueSources(r, s.sources[r].List())
-	for _, ns := range list(s.down.namespaces) {
+	for _, ns := range s.down.namespaces.list() {
 		if c, ok := s.down.copiesOf(r, ns.GetName()); ok {
-			for _, o := range listNamespace(c, ns.GetName()) {
+			for _, o := range c.listNamespace(ns.GetName()) {
 				s.enqueueCopy(r, o)
 			}
 		}
@@ -74,7 +73,7 @@ func (s *session) enqueueNamespace(key namespaceKey) {
 	for _, r := range s.synced {
 		s.enqueueSources(r, s.sources[r].ListNamespace(key.Cluster, key.Namespace))
 		if c, ok := s.down.copiesOf(r, name); ok {
-			for _, o := range listNamespace(c, name) {
+			for _, o := range c.listNamespace(name) {
 				s.enqueueCopy(r, o)
 			}
 		}
@@ -85,7 +84,7 @@ func (s *session) enqueueNamespace(key namespaceKey) {
 		}
 	}
 	for r, c := range s.shown() {
-		for _, o := range listNamespace(c, name) {
+		for _, o := range c.listNamespace(name) {
 			s.enqueueMirror(r, o)
 		}
 	}

@@ -192,6 +192,10 @@ func (f *fakeVW) requested(what string) int {
 }
 
 func (f *fakeVW) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if root := strings.Split(r.URL.Path, "/")[1]; root != "apis" && root != "clusters" {
+		http.NotFound(w, r)
+		return
+	}
 	f.mu.Lock()
 	if f.down {
 		f.mu.Unlock()

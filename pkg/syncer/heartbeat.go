@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -28,7 +27,7 @@ type heart struct {
 	id        identity
 	up        *upstream
 	discovery discovery.ServerVersionInterfaceWithContext
-	nodes     cache.SharedIndexInformer
+	nodes     *objectCache
 	version   string
 }
 
@@ -74,7 +73,7 @@ func (h *heart) beat(ctx context.Context) (*workloadv1alpha1.SyncTarget, error) 
 		"syncerVersion":           h.version,
 		"kubernetesVersion":       version.GitVersion,
 	}
-	if h.nodes.HasSynced() {
+	if h.nodes.hasSynced() {
 		status["capacity"] = h.sum("capacity")
 		status["allocatable"] = h.sum("allocatable")
 	}
@@ -96,7 +95,7 @@ func (h *heart) beat(ctx context.Context) (*workloadv1alpha1.SyncTarget, error) 
 // sum adds a resource list of all nodes.
 func (h *heart) sum(field string) corev1.ResourceList {
 	total := corev1.ResourceList{}
-	for _, node := range list(h.nodes) {
+	for _, node := range h.nodes.list() {
 		quantities, _, _ := unstructured.NestedStringMap(node.Object, "status", field)
 		for name, value := range quantities {
 			q, err := resource.ParseQuantity(value)

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -54,14 +53,7 @@ func (s *session) reconcileMirror(ctx context.Context, key mirrorKey) (reconcile
 
 // live returns the object to mirror; nil when there is none.
 func (s *session) live(key mirrorKey) *unstructured.Unstructured {
-	var c cache.SharedIndexInformer
-	switch key.Resource {
-	case resources.Pods:
-		c = s.down.pods
-	default:
-		c = s.down.slices
-	}
-	obj, ok := get(c, s.id.namespace(key.namespaceKey)+"/"+key.Name)
+	obj, ok := s.shown()[key.Resource].get(s.id.namespace(key.namespaceKey), key.Name)
 	if !ok || s.isCopy(obj) || (key.Resource == resources.EndpointSlices && transform.ServiceOf(obj) == "") {
 		return nil
 	}

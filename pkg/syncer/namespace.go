@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -80,10 +79,8 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 		}
 	}
 	// The caches outlive this pass and its deadline.
-	err := s.down.start(s.ctx, ns, confidential,
-		func(r resources.Resource) cache.ResourceEventHandler { return s.copyHandler(r) },
-		func() { s.enqueueNamespace(key) })
-	return reconciler.Result{}, err
+	s.down.start(s.ctx, ns, confidential, s.enqueueCopy, func() { s.enqueueNamespace(key) })
+	return reconciler.Result{}, nil
 }
 
 func (s *session) createNamespace(ctx context.Context, key namespaceKey, name string) (reconciler.Result, error) {

@@ -30,14 +30,14 @@ func (s *session) reconcileObject(ctx context.Context, key objectKey) (reconcile
 	}
 	namespace := s.id.namespace(key.namespaceKey)
 	copies, ok := s.down.copiesOf(key.Resource, namespace)
-	if !ok || !copies.HasSynced() || !s.down.ready(namespace) {
+	if !ok || !copies.hasSynced() || !s.down.ready(namespace) {
 		return reconciler.Result{}, nil
 	}
 	source, ok := sources.Get(key.Cluster, key.Namespace, key.Name)
 	if ok && transform.Skipped(key.Resource, source) {
 		return reconciler.Result{}, nil
 	}
-	existing, exists := get(copies, namespace+"/"+key.Name)
+	existing, exists := copies.get(namespace, key.Name)
 	if !ok {
 		return reconciler.Result{}, s.removeObject(ctx, key, existing)
 	}

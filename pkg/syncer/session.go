@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -75,12 +74,8 @@ type session struct {
 
 // newSession returns a session whose caches end with ctx; run does the work.
 func newSession(ctx context.Context, id identity, up *upstream, client dynamic.Interface, synced []resources.Resource) (*session, error) {
-	down, err := newDownstream(client, id.instanceID, synced)
-	if err != nil {
-		return nil, err
-	}
 	s := &session{
-		ctx: ctx, id: id, up: up, down: down, synced: synced,
+		ctx: ctx, id: id, up: up, down: newDownstream(client, id.instanceID, synced), synced: synced,
 		sources: map[resources.Resource]*sourceInformer{},
 		mirrors: map[resources.Resource]*sourceInformer{},
 		drift:   flowcontrol.NewBackOff(driftBackoffMin, driftBackoffMax),
@@ -88,7 +83,12 @@ func newSession(ctx context.Context, id identity, up *upstream, client dynamic.I
 	s.namespaceQueue = reconciler.New("namespaces", timed(s.reconcileNamespace), reconciler.WithWorkers(namespaceWorkers))
 	s.objectQueue = reconciler.New("objects", timed(s.reconcileObject), reconciler.WithWorkers(objectWorkers))
 	s.mirrorQueue = reconciler.New("mirrors", timed(s.reconcileMirror), reconciler.WithWorkers(mirrorWorkers))
-	return s, errors.Join(s.addUpstream(), s.addDownstream())
+	if err := s.addUpstream(); err != nil {
+		return nil, err
+	}
+	s.handleUpstream()
+	s.handleDownstream()
+	return s, nil
 }
 
 // timed bounds one pass, so that a call that hangs frees its worker.
@@ -130,11 +130,7 @@ func (s *session) addUpstream() error {
 			s.sources[r] = pods
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	s.handleUpstream()
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *session) handleUpstream() {
@@ -187,42 +183,21 @@ func (s *session) podDeletedUpstream(pod *unstructured.Unstructured) {
 	}
 }
 
-func (s *session) addDownstream() error {
-	handle := func(c cache.SharedIndexInformer, f func(*unstructured.Unstructured)) error {
-		_, err := c.AddEventHandler(handler(f))
-		return err
-	}
-	errs := []error{
-		handle(s.down.namespaces, func(ns *unstructured.Unstructured) {
-			if key, ok := s.owner(ns); ok {
-				s.namespaceQueue.Enqueue(key)
-			}
-		}),
-		handle(s.down.pods, func(o *unstructured.Unstructured) { s.enqueueMirror(resources.Pods, o) }),
-		handle(s.down.slices, func(o *unstructured.Unstructured) { s.enqueueMirror(resources.EndpointSlices, o) }),
-	}
+func (s *session) handleDownstream() {
 	for r, c := range s.down.copies {
-		_, err := c.AddEventHandler(s.copyHandler(r))
-		errs = append(errs, err)
+		c.handle = func(o *unstructured.Unstructured) { s.enqueueCopy(r, o) }
 	}
-	return errors.Join(errs...)
-}
-
-func (s *session) copyHandler(r resources.Resource) cache.ResourceEventHandler {
-	return handler(func(o *unstructured.Unstructured) { s.enqueueCopy(r, o) })
-}
-
-// handler calls f for whatever happens to an object.
-func handler(f func(*unstructured.Unstructured)) cache.ResourceEventHandler {
-	call := func(obj any) {
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		if o, ok := obj.(*unstructured.Unstructured); ok {
-			f(o)
+	s.down.namespaces.handle = func(ns *unstructured.Unstructured) {
+		if key, ok := s.owner(ns); ok {
+			s.namespaceQueue.Enqueue(key)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, o any) { call(o) }, DeleteFunc: call}
+	// Among the pods there may be copies, too.
+	s.down.pods.handle = func(o *unstructured.Unstructured) {
+		s.enqueueCopy(resources.Pods, o)
+		s.enqueueMirror(resources.Pods, o)
+	}
+	s.down.slices.handle = func(o *unstructured.Unstructured) { s.enqueueMirror(resources.EndpointSlices, o) }
 }
 
 func (s *session) enqueueCopy(r resources.Resource, o *unstructured.Unstructured) {
@@ -274,7 +249,7 @@ func (s *session) run() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, c := range s.down.caches() {
-		wg.Go(func() { c.RunWithContext(ctx) })
+		wg.Go(func() { c.run(ctx) })
 	}
 	// Streams that begin after this one show all that belongs to its assignments.
 	wg.Go(func() { s.assignments.Run(ctx) })
@@ -298,12 +273,12 @@ func (s *session) run() {
 	}
 	for r, c := range s.down.copies {
 		wg.Go(func() {
-			if cache.WaitForCacheSync(ctx.Done(), c.HasSynced) {
+			if c.waitForSync(ctx) {
 				s.enqueueResource(r)
 			}
 		})
 	}
-	ok := cache.WaitForCacheSync(ctx.Done(), s.down.namespaces.HasSynced, s.down.pods.HasSynced, s.down.slices.HasSynced)
+	ok := s.down.namespaces.waitForSync(ctx) && s.down.pods.waitForSync(ctx) && s.down.slices.waitForSync(ctx)
 	for _, i := range others {
 		ok = ok && i.WaitForSync(ctx)
 	}

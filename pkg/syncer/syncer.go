@@ -54,6 +54,9 @@ func New(c *Config) (*Syncer, error) {
 	downConfig := rest.CopyConfig(c.Downstream)
 	downConfig.UserAgent = userAgent
 	downConfig.QPS = -1
+	// Most of the traffic stays within the cluster, and each compressed watch would hold
+	// a decompressor of 40 KiB.
+	downConfig.DisableCompression = true
 	httpClient, err := rest.HTTPClientFor(downConfig)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make an HTTP client for the physical cluster: %w", err)

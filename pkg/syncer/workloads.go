@@ -21,10 +21,10 @@ func (s *session) removeWorkloads(ctx context.Context, namespace string) (int, e
 	for r, c := range s.down.copies {
 		// A cache that does not become whole (a kind that the syncer may not read) must
 		// not keep the namespace.
-		if !r.Workload || !c.HasSynced() {
+		if !r.Workload || !c.hasSynced() {
 			continue
 		}
-		for _, obj := range listNamespace(c, namespace) {
+		for _, obj := range c.listNamespace(namespace) {
 			if !s.isCopy(obj) {
 				continue
 			}
