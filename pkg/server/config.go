@@ -51,8 +51,6 @@ type deps struct {
 	admission admission.Interface
 	// authenticator says who sends a request.
 	authenticator authenticator.Request
-	// wrapHandler surrounds the handler that runs after authorization.
-	wrapHandler func(http.Handler) http.Handler
 	// public serves what needs no authentication; a path that it does not know goes on.
 	public *http.ServeMux
 }
@@ -77,6 +75,8 @@ func newConfig(opts controlplaneoptions.CompletedOptions) (*config, error) {
 	generic.Authorization.Authorizer = authorizer
 	generic.RuleResolver = authorizer
 	generic.LongRunningFunc = longRunning()
+	// It watches over tokens without an end, in Secrets, which are not accepted here.
+	generic.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller")
 	// A rate limit on the server's own client would only delay its controllers: priority
 	// and fairness exempts system:masters too.
 	generic.LoopbackClientConfig.QPS = -1
@@ -107,7 +107,7 @@ func (c *config) complete(d deps) {
 		build = genericapiserver.DefaultBuildHandlerChain
 	}
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
-		handler := build(authn.WithLocalServiceAccounts(d.wrapHandler(withinWorkspace(apiHandler, gc.Serializer))), gc)
+		handler := build(authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(withinWorkspace(apiHandler, gc.Serializer))), gc)
 		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler, gc.Serializer))
 		handler = withCluster(handler, d.resolver, gc.Serializer)
 		return withPublic(handler, d.public)

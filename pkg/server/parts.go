@@ -149,10 +149,7 @@ func (p *parts) deps() deps {
 		resolver:      p.index,
 		admission:     p.admission,
 		authenticator: p.authenticator,
-		wrapHandler: func(h http.Handler) http.Handler {
-			return authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(h))
-		},
-		public: p.public(),
+		public:        p.public(),
 	}
 }
 

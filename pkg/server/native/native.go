@@ -8,8 +8,11 @@
 package native
 
 import (
+	"slices"
+
 	events "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -69,7 +72,7 @@ func Providers(genericProviders []Provider, access *PodAccess) []Provider {
 		}
 		out = append(out, p)
 	}
-	return append(out,
+	out = append(out,
 		appsProvider{appsrest.StorageProvider{}},
 		batchrest.RESTStorageProvider{},
 		autoscalingrest.RESTStorageProvider{},
@@ -77,6 +80,39 @@ func Providers(genericProviders []Provider, access *PodAccess) []Provider {
 		discoveryrest.StorageProvider{},
 		policyrest.RESTStorageProvider{},
 	)
+	for i, p := range out {
+		out[i] = onlyServedVersions(p)
+	}
+	return out
+}
+
+// versioned leaves out the versions of a group of which nothing is served: upstream would
+// warn of each at every start.
+type versioned struct{ Provider }
+
+// versionedWithHook is versioned for a provider that has a hook.
+type versionedWithHook struct {
+	versioned
+	genericapiserver.PostStartHookProvider
+}
+
+func onlyServedVersions(p Provider) Provider {
+	v := versioned{p}
+	if hook, ok := p.(genericapiserver.PostStartHookProvider); ok {
+		return versionedWithHook{v, hook}
+	}
+	return v
+}
+
+func (v versioned) NewRESTStorage(source serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info, err := v.Provider.NewRESTStorage(source, opts)
+	if err != nil {
+		return info, err
+	}
+	info.PrioritizedVersions = slices.DeleteFunc(slices.Clone(info.PrioritizedVersions), func(gv schema.GroupVersion) bool {
+		return len(info.VersionedResourcesStorageMap[gv.Version]) == 0
+	})
+	return info, nil
 }
 
 // coreProvider adds to upstream's generic core group (namespaces, secrets, config maps,

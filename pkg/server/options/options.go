@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,9 @@ func New() *Options {
 	switchOff(
 		// Servers of this product do not forward requests to peers of another version.
 		genericfeatures.UnknownVersionInteroperabilityProxy,
+		// It keeps leases of servers for what is not used here (storage versions, peers), and
+		// logs errors at first, for the lack of a namespace. The feature above needs it.
+		genericfeatures.APIServerIdentity,
 		// It remembers who may impersonate whom under a key that knows no cluster; authz
 		// refuses its verbs, so that nothing rests on this switch.
 		genericfeatures.ConstrainedImpersonation,
@@ -116,12 +120,40 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	c.Traces.AddFlags(fss.FlagSet("traces"))
 	logsapi.AddFlags(c.Logs, fss.FlagSet("logs"))
 	fss.FlagSet("misc").DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "How long events are kept.")
-	// external-hostname is the product's own flag; upstream's sets the same thing.
-	if f := fss.FlagSet("generic").Lookup("external-hostname"); f != nil {
-		f.Hidden = true
-	}
-	if f := fss.FlagSet("etcd").Lookup("etcd-servers"); f != nil {
-		f.Usage = "Addresses of an external etcd, comma separated. Default: an embedded etcd in <root-directory>/etcd."
+	tidyHelp(fss)
+}
+
+// hidden are flags of upstream's that have no effect here, or a bad one: the product
+// decides these things itself.
+var hidden = []string{
+	"advertise-address", "external-hostname",
+	"enable-garbage-collector", "etcd-servers-overrides",
+	"watch-cache", "watch-cache-sizes", "default-watch-cache-size",
+	"emulated-version", "emulation-forward-compatible", "min-compatibility-version",
+	"runtime-config-emulation-forward-compatible",
+}
+
+// usages replace upstream's texts that do not fit, or fill screens.
+var usages = map[string]string{
+	"etcd-servers":  "Addresses of an external etcd, comma separated. Default: an embedded etcd in <root-directory>/etcd.",
+	"feature-gates": "Features of the Kubernetes API server to switch on or off, such as WatchList=false, comma separated.",
+}
+
+func tidyHelp(fss *cliflag.NamedFlagSets) {
+	for group, fs := range fss.FlagSets {
+		if group == "kcp" {
+			continue
+		}
+		for _, name := range hidden {
+			if f := fs.Lookup(name); f != nil {
+				f.Hidden = true
+			}
+		}
+		for name, usage := range usages {
+			if f := fs.Lookup(name); f != nil {
+				f.Usage = usage
+			}
+		}
 	}
 }
 
@@ -139,6 +171,14 @@ type completed struct {
 // Complete fills in defaults that depend on other options.
 func (o *Options) Complete() (Completed, error) {
 	c := completed{Options: *o}
+	// Puts --feature-gates into force, before anything asks for a feature.
+	if err := c.ControlPlane.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return Completed{}, fmt.Errorf("--feature-gates: %w", err)
+	}
+	if m := c.ControlPlane.Metrics; m != nil && reflect.ValueOf(m.MetricsConfiguration).IsZero() {
+		// Nothing is asked of it, of which upstream would log an error.
+		c.ControlPlane.Metrics = nil
+	}
 	root, err := filepath.Abs(o.RootDirectory)
 	if err != nil {
 		return Completed{}, fmt.Errorf("--root-directory %q: %w", o.RootDirectory, err)
