@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -152,9 +153,11 @@ func socketDir(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Someone else could have made the temporary directory first.
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%q is not a private directory (want mode 0700)", sockets)
+	// Someone else could have made the temporary directory first, and would then sit between
+	// the server and its data.
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(stat.Uid) != os.Geteuid() {
+		return "", fmt.Errorf("%q is not a private directory (want mode 0700, owned by the user who runs the server)", sockets)
 	}
 	return sockets, nil
 }
