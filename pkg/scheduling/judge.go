@@ -154,14 +154,17 @@ func earlier(a, b time.Time) time.Time {
 // explain says why nothing can take a namespace.
 func (v Verdicts) explain(skip func(target string) bool) string {
 	var parts []string
+	others := 0
 	for _, c := range v.Candidates {
-		if !skip(c.Target.Key) {
+		if skip(c.Target.Key) {
+			continue
+		}
+		if others++; others <= maxExplained {
 			parts = append(parts, fmt.Sprintf("%s at Location %q: %s", c.Target.Key, c.Location, c.Reason()))
 		}
-		if len(parts) == maxExplained {
-			parts = append(parts, fmt.Sprintf("and %d more", len(v.Candidates)-maxExplained))
-			break
-		}
+	}
+	if more := others - maxExplained; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	parts = append(parts, v.Problems...)
 	switch {
