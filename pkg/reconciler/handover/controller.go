@@ -193,7 +193,7 @@ func (c *Controller) objectChanged(gvr schema.GroupVersionResource, e informer.E
 		}
 		return
 	}
-	if gvr == endpointSlices || !e.Added && !e.Deleted && e.Old.GetUID() == e.New.GetUID() &&
+	if !slices.Contains(placing, gvr) || !e.Added && !e.Deleted && e.Old.GetUID() == e.New.GetUID() &&
 		e.Old.GetGeneration() == e.New.GetGeneration() && (e.Old.GetDeletionTimestamp() == nil) == (e.New.GetDeletionTimestamp() == nil) &&
 		holdOf(gvr, e.Old) == holdOf(gvr, e.New) {
 		return

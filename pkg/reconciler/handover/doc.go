@@ -20,11 +20,12 @@
 //
 // An empty set of replacements never serves. No live gateway confirms nothing; one
 // whose lease ran out blocks until its grace ends. Where the old copy itself is broken, a
-// replacement that does no worse in anything is enough, after Patience. If a replacement stops working while
-// the old copy drains, the old copy is given traffic again. The old side is not drained
-// but let go at once, when its replacement serves, if its syncer is known to be silent
-// beyond toleration; the finalizer then fences its return. If its SyncTarget no longer
-// exists there is nobody to wait for, and the server takes the finalizer away itself.
+// replacement that does no worse in anything is enough, after Patience. If a replacement
+// stops working while the old copy drains, the old copy is given traffic again. The old
+// side is not drained but let go at once, when its replacement serves, if its syncer is
+// known to be silent beyond toleration; the finalizer then fences its return. If its
+// SyncTarget no longer exists there is nobody to wait for, and the server takes the
+// finalizer away itself.
 //
 // # State
 //

@@ -33,6 +33,7 @@ var (
 	services       = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	claims         = schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}
 	deployments    = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	replicaSets    = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 	statefulSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	daemonSets     = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
 	jobs           = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
@@ -47,7 +48,7 @@ var placing = []schema.GroupVersionResource{
 }
 
 // mirrored lists the resources that syncers mirror up.
-var mirrored = []schema.GroupVersionResource{pods, endpointSlices}
+var mirrored = []schema.GroupVersionResource{pods, replicaSets, endpointSlices}
 
 type objects = informer.Informer[*unstructured.Unstructured]
 
