@@ -81,5 +81,10 @@ func announce(out io.Writer, o options.Completed, s *server.Server) {
 		return
 	}
 	fmt.Fprintf(out, "Add a user:  kcp idp add-user NAME --email NAME@example.com --root-directory %s\n", o.RootDirectory)
+	if o.ControlPlane.SecureServing.ServerCert.CertKey.CertFile != s.PKI.ServingCertFile {
+		// A certificate of the operator's own, whose authority only the operator knows.
+		fmt.Fprintf(out, "Log in:      kubectl kcp login %s\n", s.URL)
+		return
+	}
 	fmt.Fprintf(out, "Log in:      kubectl kcp login %s --ca-fingerprint %s\n", s.URL, pki.Fingerprint(s.PKI.CA))
 }

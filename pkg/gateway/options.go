@@ -82,7 +82,7 @@ func (o *Options) Complete() error {
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Kubeconfig == "" {
-		errs = append(errs, errors.New("--kubeconfig is required"))
+		errs = append(errs, errors.New("--kubeconfig is required: kcp start writes one to gateway.kubeconfig in its root directory"))
 	}
 	if problems := validation.IsDNS1123Subdomain(o.Name); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("--name %q: %s", o.Name, strings.Join(problems, "; ")))
