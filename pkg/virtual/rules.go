@@ -12,6 +12,7 @@ import (
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
+	"github.com/13eedeaf/kcp/pkg/syncer/resources"
 )
 
 // ownMirror allows mirrored objects with the caller's target label, before and after,
@@ -43,7 +44,24 @@ func ownReport(s *scope, c change) error {
 	if !strings.HasPrefix(c.name, s.target+"-") {
 		return fmt.Errorf("the name must begin with %q", s.target+"-")
 	}
+	if c.new != nil && !reportable(c.new) {
+		return errors.New("spec.group, version and resource must be those of a resource that syncers sync")
+	}
 	return nil
+}
+
+// reportable says whether a report is about a resource that is synced. The server writes
+// what reports say into the object's status and follows its resource: a report about an
+// Assignment would forge its status, one about something that does not exist would leave
+// an informer of it behind.
+func reportable(report *unstructured.Unstructured) bool {
+	spec, _, _ := unstructured.NestedMap(report.Object, "spec")
+	// Without limits there is nothing that the table of resources could lack.
+	synced, _ := resources.Synced(nil)
+	return slices.ContainsFunc(synced, func(r resources.Resource) bool {
+		group, _ := spec["group"].(string)
+		return group == r.Group && spec["version"] == r.Version && spec["resource"] == r.GroupVersionResource.Resource
+	})
 }
 
 // finalizerOnly allows one change of the caller's own Assignment: its syncer finalizer

@@ -24,7 +24,8 @@ func writeWorld(t *testing.T) (w *world, east, west target) {
 	for ns, of := range map[string][]target{"ns": {east, west}, "private": {west}, "left": {east}} {
 		for _, to := range of {
 			w.put("pods", obj("Pod", "c1", ns, "web"+suffix(to), labelled(to.key)))
-			w.put("syncreports", obj("SyncReport", "c1", ns, to.key+"-web", field(to.key, "spec", "target"), field(int64(1), "report", "appliedGeneration")))
+			w.put("syncreports", obj("SyncReport", "c1", ns, to.key+"-web", field(to.key, "spec", "target"),
+				field("apps", "spec", "group"), field("v1", "spec", "version"), field("deployments", "spec", "resource"), field(int64(1), "report", "appliedGeneration")))
 		}
 	}
 	w.put("pods", obj("Pod", "c1", "ns", "users"))
@@ -55,7 +56,7 @@ func TestSyncerWrites(t *testing.T) {
 		apps    = "/clusters/c1/apis/apps/v1/namespaces/"
 
 		own    = `{"metadata":{"name":"new-E","labels":{"workload.kcp.io/target":"EAST"}}}`
-		report = `{"metadata":{"name":"EAST-new"},"spec":{"target":"EAST"}}`
+		report = `{"metadata":{"name":"EAST-new"},"spec":{"group":"apps","resource":"deployments","target":"EAST","version":"v1"}}`
 
 		released = `{"apiVersion":"v1","kind":"Assignment","metadata":{"name":"EAST","namespace":"ns","uid":"UID","annotations":{"kcp.io/cluster":"c1"},"finalizers":["other"]},"spec":{"target":"EAST","state":"Active"}}`
 		letGo    = `[{"op":"test","path":"/metadata/uid","value":"UID"},{"op":"test","path":"/metadata/finalizers/0","value":"workload.kcp.io/syncer"},{"op":"remove","path":"/metadata/finalizers/0"}]`
@@ -129,6 +130,9 @@ func TestSyncerWrites(t *testing.T) {
 		"create another target's report": {"POST", reports + "ns/syncreports", jsonType, `{"metadata":{"name":"EAST-new"},"spec":{"target":"WEST"}}`, 403, ""},
 		"create a report under its name": {"POST", reports + "ns/syncreports", jsonType, `{"metadata":{"name":"WEST-new"},"spec":{"target":"EAST"}}`, 403, ""},
 		"create a report with its label": {"POST", reports + "ns/syncreports", jsonType, `{"metadata":{"name":"EAST-new","labels":{"workload.kcp.io/target":"WEST"}},"spec":{"target":"EAST"}}`, 403, ""},
+		"create a report on assignments": {"POST", reports + "ns/syncreports", jsonType, `{"metadata":{"name":"EAST-new"},"spec":{"target":"EAST","group":"scheduling.kcp.io","version":"v1alpha1","resource":"assignments"}}`, 403, ""},
+		"create a report on nothing":     {"POST", reports + "ns/syncreports", jsonType, `{"metadata":{"name":"EAST-new"},"spec":{"target":"EAST","group":"apps","version":"v2","resource":"deployments"}}`, 403, ""},
+		"patch a report's resource":      {"PATCH", reports + "ns/syncreports/EAST-web", merge, `{"spec":{"resource":"replicasets"}}`, 403, ""},
 		"create a report, not assigned":  {"POST", reports + "private/syncreports", jsonType, report, 403, ""},
 		"patch a report":                 {"PATCH", reports + "ns/syncreports/EAST-web", merge, `{"report":{"synced":true}}`, 200, `{"metadata":{"uid":"UID"},"report":{"synced":true}}`},
 		"patch a report's target":        {"PATCH", reports + "ns/syncreports/EAST-web", merge, `{"spec":{"target":"WEST"}}`, 403, ""},
