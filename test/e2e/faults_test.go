@@ -20,8 +20,9 @@ const settleLimit = 90 * time.Second
 
 // TestFaults breaks each part of the product while an application runs, and while it
 // moves. Clients ask for it every 100 ms through two gateways the whole time. Subtests
-// begin and end with both clusters registered and the application on one of them; those
-// named after a lesson pin what earlier systems got wrong.
+// begin and end with both clusters registered and the application on one of them, but for
+// the last, after which one cluster is not registered any more. Those named after a
+// lesson pin what earlier systems got wrong.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
