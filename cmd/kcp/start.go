@@ -44,6 +44,12 @@ the directory .kcp and listens on https://127.0.0.1:6443.`,
 	}
 	cols, _, _ := term.TerminalSize(cmd.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(cmd, sections, cols)
+	// Which leaves the examples out.
+	help := cmd.HelpFunc()
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		help(cmd, args)
+		fmt.Fprintf(cmd.OutOrStdout(), "\nExamples:\n\n%s\n", cmd.Example)
+	})
 	return cmd
 }
 

@@ -233,7 +233,8 @@ func (h *Handler) onSyncTarget(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 	}
 	key := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)
 	if e.Deleted || e.Old.UID != e.New.UID {
-		h.config.Tunnels.Close(key)
+		// Its goodbye may wait for a peer that is not there, and nothing waits here.
+		go h.config.Tunnels.Close(key)
 	}
 	for _, hub := range h.workspaces["syncer"].readyHubs() {
 		hub.closeTarget(key)
