@@ -82,11 +82,14 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// speak begins the heartbeats of all syncers.
-func (s *stage) speak() {
+// speak begins the heartbeats of all syncers, or of those named.
+func (s *stage) speak(names ...string) {
+	if len(names) == 0 {
+		names = []string{"east", "west"}
+	}
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var beating sync.WaitGroup
-	beating.Go(func() { s.beat(ctx, s.clients) })
+	beating.Go(func() { s.beat(ctx, s.clients, names) })
 	s.silence = func() { cancel(); beating.Wait() }
 }
 
@@ -125,12 +128,12 @@ func (s *stage) workspace(name string) logicalcluster.Name {
 	return id
 }
 
-// beat heartbeats for all syncers until ctx ends.
-func (s *stage) beat(ctx context.Context, c *clients.Clients) {
+// beat heartbeats for syncers until ctx ends.
+func (s *stage) beat(ctx context.Context, c *clients.Clients, names []string) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		for _, name := range []string{"east", "west"} {
+		for _, name := range names {
 			patch := fmt.Appendf(nil, `{"status":{"lastSyncerHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
 			_, err := c.SyncTargets(s.compute).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
