@@ -180,7 +180,7 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	fixture, err := physical.Up(t.Context(), physical.Options{Dir: filepath.Join(work, "physical"), BinDir: bin, Netns: "kcp-docs"})
+	fixture, err := physical.Up(t.Context(), physical.Options{Dir: filepath.Join(work, "physical"), BinDir: bin, Netns: netnsName("docs")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,12 @@ import (
 // TestCordonDrainStory runs the recorded demo, whose script asserts every claim that it
 // makes. It needs root and the binaries (make test-e2e builds them).
 func TestCordonDrainStory(t *testing.T) {
-	script(t, "cordon-drain", "DEMO_NETNS=kcp-e2e")
+	script(t, "cordon-drain", "DEMO_NETNS="+netnsName("story"))
 }
+
+// netnsName names a network namespace after this process, so that nothing that an
+// interrupted run has left behind is in the way.
+func netnsName(what string) string { return fmt.Sprintf("kcp-%s-%d", what, os.Getpid()) }
 
 // script runs contrib/demo/<story>/run.sh at full speed and shows its output as it comes.
 func script(t *testing.T, story string, env ...string) {

@@ -30,7 +30,6 @@ import (
 )
 
 const (
-	faultsNetns   = "kcp-faults"
 	serverAddress = "127.0.0.1:6443"
 	serverURL     = "https://" + serverAddress
 	// Ports of the links: each agent reaches the server through one of its own.
@@ -87,7 +86,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{dir: dir, bin: bin, clusters: map[string]*cluster{}}
 	t.Cleanup(func() { w.down(t) })
-	f, err := physical.Up(t.Context(), physical.Options{Dir: filepath.Join(dir, "physical"), BinDir: bin, Netns: faultsNetns})
+	f, err := physical.Up(t.Context(), physical.Options{Dir: filepath.Join(dir, "physical"), BinDir: bin, Netns: netnsName("faults")})
 	if err != nil {
 		t.Fatal(err)
 	}

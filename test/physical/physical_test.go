@@ -41,7 +41,7 @@ func TestClusters(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed")
 	}
-	f := upForTest(t, Options{Dir: t.TempDir(), BinDir: bin, Netns: "kcp-physical-test", Log: t.Output()})
+	f := upForTest(t, Options{Dir: t.TempDir(), BinDir: bin, Netns: fmt.Sprintf("kcp-physical-test-%d", os.Getpid()), Log: t.Output()})
 	east, west := f.Cluster("us-east1"), f.Cluster("us-west1")
 	eastPods, westPods := deploy(t, east), deploy(t, west)
 	for _, pod := range slices.Concat(eastPods, westPods) {
