@@ -126,6 +126,14 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
+	// An account of another workspace only has the name of one here.
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services/drain/compute/us-east1", nil)
+	foreign := &user.DefaultInfo{Name: "admin", Groups: []string{"system:serviceaccounts"}}
+	w := httptest.NewRecorder()
+	server(t).ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), foreign)))
+	if w.Code != http.StatusForbidden {
+		t.Errorf("a service account of elsewhere is answered %d %s, want 403", w.Code, w.Body)
+	}
 	// Whoever may not is not told whether there is such a target.
 	one, other := get(t, http.MethodGet, "/services/drain/compute/us-east1", "tenant"), get(t, http.MethodGet, "/services/drain/compute/us-east9", "tenant")
 	if a, b := one.Body.String(), strings.ReplaceAll(other.Body.String(), "us-east9", "us-east1"); a != b {
