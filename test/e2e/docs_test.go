@@ -21,6 +21,9 @@ import (
 // other in one world, so that a later one finds what an earlier one made.
 var documents = []string{"getting-started.md", "cluster-admins.md", "tenants.md", "operations.md", "troubleshooting.md"}
 
+// last stands for the blocks that are marked so.
+const last = "last"
+
 // What a reader has to put in the place of an example.
 var placeholders = strings.NewReplacer(
 	"sha256:…", `"$(fingerprint)"`,
@@ -71,16 +74,17 @@ fails() {
 //	<!-- test: as NAME -->                  at this person's terminal
 //	<!-- test: background until "TEXT" -->  let it run; go on when it has said TEXT
 //	<!-- test: fails with "TEXT" -->        its last command fails and says TEXT
+//	<!-- test: last -->                     after all documents, since it takes things away
 //	<!-- not run: WHY -->
 //
 // Options are separated by semicolons.
 type block struct {
 	where, as, until, fails, text string
-	background, skip              bool
+	background, last, skip        bool
 }
 
 var (
-	optionRE = regexp.MustCompile(`^(?:as (\w+)|(background)(?: until "(.*)")?|fails with "(.*)")$`)
+	optionRE = regexp.MustCompile(`^(?:as (\w+)|(background)(?: until "(.*)")?|fails with "(.*)"|(last))$`)
 	markerRE = regexp.MustCompile(`^<!-- (test|not run)(?:: (.*))? -->$`)
 )
 
@@ -129,6 +133,8 @@ func (b *block) mark(marker string) error {
 			b.as = o[1]
 		case o[2] != "":
 			b.background, b.until = true, o[3]
+		case o[5] != "":
+			b.last = true
 		default:
 			b.fails = o[4]
 		}
@@ -175,7 +181,11 @@ func TestDocs(t *testing.T) {
 	scripts := map[string]string{}
 	for d, document := range documents {
 		for n, b := range blocksOf(t, filepath.Join(root, "docs", document)) {
-			if !b.skip {
+			switch {
+			case b.skip:
+			case b.last:
+				scripts[last] += b.script(100*d + n)
+			default:
 				scripts[document] += b.script(100*d + n)
 			}
 		}
@@ -205,7 +215,7 @@ func TestDocs(t *testing.T) {
 		put(t, filepath.Join(work, c.Name()+".kubeconfig"), string(data))
 	}
 	put(t, filepath.Join(work, "password"), "correct horse battery\n")
-	for _, document := range documents {
+	for _, document := range append(documents, last) {
 		ok := t.Run(document, func(t *testing.T) {
 			cmd := fixture.Command(t.Context(), "bash", "-c", docPreamble+scripts[document])
 			cmd.Env = append(os.Environ(),
