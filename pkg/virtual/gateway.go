@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/server/admission"
@@ -43,11 +44,6 @@ func (h *Handler) gateway() *workspace {
 			audience: shown,
 		},
 		{
-			// Certificates that Ingresses name; nothing else that is secret.
-			gvr: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, kind: "Secret", namespaced: true,
-			audience: showIf(func(obj *unstructured.Unstructured) bool { return secretType(obj) == "kubernetes.io/tls" }),
-		},
-		{
 			// What tenants write themselves is not trusted.
 			gvr: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}, kind: "EndpointSlice", namespaced: true,
 			audience: showIf(func(obj *unstructured.Unstructured) bool {
@@ -56,8 +52,12 @@ func (h *Handler) gateway() *workspace {
 			}),
 		},
 		{
+			// Without its Assignment, a gateway uses no endpoint of a target.
 			gvr: clients.AssignmentsResource, kind: "Assignment", namespaced: true,
-			audience: shown,
+			audience: showIf(func(obj *unstructured.Unstructured) bool {
+				path, _, _ := unstructured.NestedString(obj.Object, "spec", "locationPath")
+				return path == schedulingv1alpha1.GatewayLocationPath
+			}),
 		},
 		{
 			gvr: clients.GatewayReportsResource, kind: "GatewayReport", namespaced: true,

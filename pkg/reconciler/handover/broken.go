@@ -28,7 +28,7 @@ func (p *plan) noWorse(old, replacement *schedulingv1alpha1.Assignment) bool {
 			return false
 		}
 	}
-	return !p.HasIngress || p.reachedNoLess(old, replacement)
+	return !p.HasIngress || !replacement.ServedByGateways() || p.reachedNoLess(old, replacement)
 }
 
 func (p *plan) reachedNoLess(old, replacement *schedulingv1alpha1.Assignment) bool {

@@ -54,7 +54,7 @@ func (s *State) gate(a *schedulingv1alpha1.Assignment, reports map[string]map[ob
 			g.Serving, g.Stage, g.Message = false, StageApplying, message
 		}
 	}
-	if !s.HasIngress {
+	if !s.HasIngress || !a.ServedByGateways() {
 		return g
 	}
 	confirmed, message, healthy, next := s.confirmed(a)
@@ -239,7 +239,7 @@ type traffic struct {
 
 func (s *State) trafficTo(a *schedulingv1alpha1.Assignment) traffic {
 	t := traffic{stopped: true}
-	if !s.HasIngress {
+	if !s.HasIngress || !a.ServedByGateways() {
 		return t
 	}
 	for _, g := range s.Gateways {

@@ -182,7 +182,8 @@ func (c *Controller) hasEndpoints(key logicalcluster.Key) bool {
 	for _, slice := range c.objects[endpointSlices].ListNamespace(key.Cluster, key.Name) {
 		endpoints, _, _ := unstructured.NestedFieldNoCopy(slice.Object, "endpoints")
 		list, _ := endpoints.([]any)
-		if len(list) > 0 && mirroredFrom(slice) != "" && named[slice.GetLabels()[discoveryv1.LabelServiceName]] {
+		a, ok := c.assignments.Get(key.Cluster, key.Name, mirroredFrom(slice))
+		if len(list) > 0 && ok && a.ServedByGateways() && named[slice.GetLabels()[discoveryv1.LabelServiceName]] {
 			return true
 		}
 	}

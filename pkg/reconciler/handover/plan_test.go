@@ -50,7 +50,7 @@ func (c *scene) on(target string, opts ...func(*schedulingv1alpha1.Assignment)) 
 			Name: target, Generation: 1, Finalizers: []string{workloadv1alpha1.SyncerFinalizer},
 			CreationTimestamp: metav1.NewTime(now.Add(time.Duration(len(c.s.Assignments)) * time.Second)),
 		},
-		Spec: schedulingv1alpha1.AssignmentSpec{Location: "default", Target: target, Placement: "default", State: schedulingv1alpha1.AssignmentActive},
+		Spec: schedulingv1alpha1.AssignmentSpec{Location: "default", LocationPath: schedulingv1alpha1.GatewayLocationPath, Target: target, Placement: "default", State: schedulingv1alpha1.AssignmentActive},
 	}
 	for _, opt := range opts {
 		opt(a)
@@ -128,7 +128,7 @@ func stopped(target string, generation, inFlight int64) networkingv1alpha1.Gatew
 
 // to decides that the namespace belongs on west and must leave east; opts change that.
 func (c *scene) to(target string, moves ...scheduling.Move) *scene {
-	c.decision.Desired = []scheduling.Assigned{{Target: target, Location: "default", Reason: "chosen"}}
+	c.decision.Desired = []scheduling.Assigned{{Target: target, Location: "default", LocationPath: schedulingv1alpha1.GatewayLocationPath, Reason: "chosen"}}
 	c.decision.Moves = moves
 	return c
 }

@@ -105,7 +105,8 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 		// The first look at the gateways enqueues every Ingress.
 		return reconciler.Result{}, nil
 	}
-	if !handover.ServedByGateways(obj) || len(c.assignments.ListNamespace(key.Cluster, key.Namespace)) == 0 {
+	reached := slices.ContainsFunc(c.assignments.ListNamespace(key.Cluster, key.Namespace), (*schedulingv1alpha1.Assignment).ServedByGateways)
+	if !handover.ServedByGateways(obj) || !reached {
 		addresses = nil
 	}
 	want := points(addresses)

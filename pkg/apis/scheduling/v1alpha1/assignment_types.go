@@ -47,6 +47,15 @@ type Assignment struct {
 	Status AssignmentStatus `json:"status,omitempty"`
 }
 
+// ServedByGateways reports whether gateways send traffic to the target. They do only
+// where a Location of root, which the platform's administrators write, leads there: of a
+// target that a tenant has registered, the tenant's own syncer says what its endpoints
+// are, and could name any address that a gateway reaches.
+func (a *Assignment) ServedByGateways() bool { return a.Spec.LocationPath == GatewayLocationPath }
+
+// GatewayLocationPath is the workspace whose Locations gateways trust.
+const GatewayLocationPath = "root"
+
 // AssignmentSpec is the order.
 type AssignmentSpec struct {
 	// Location is the Location's name; LocationPath is the workspace that owns it.
