@@ -102,6 +102,9 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err := stamp(obj, cluster); err != nil {
 		return err
 	}
+	if err := untrack(ctx, obj); err != nil {
+		return err
+	}
 	return s.Interface.Create(ctx, key, obj, out, ttl)
 }
 
@@ -131,7 +134,10 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, dest 
 		if err != nil {
 			return nil, nil, err
 		}
-		return out, ttl, stamp(out, cluster)
+		if err := stamp(out, cluster); err != nil {
+			return nil, nil, err
+		}
+		return out, ttl, untrack(ctx, out)
 	}
 	return s.Interface.GuaranteedUpdate(ctx, key, dest, ignoreNotFound, preconditions, stamped, cached)
 }
