@@ -124,8 +124,14 @@ func (c *Controller) reportChanged(e informer.Event[*workloadv1alpha1.SyncReport
 		}
 		c.byObject[key][e.Key.Name] = true
 	}
+	several := len(c.byObject[key]) > 1
 	c.mu.Unlock()
-	c.loop.EnqueueAfter(key, debounce)
+	if several {
+		c.loop.EnqueueAfter(key, debounce)
+		return
+	}
+	// There is nothing to gather, and somebody may be waiting for this status.
+	c.loop.Enqueue(key)
 }
 
 // objects returns the informer of a resource. Its objects are looked at again when they
