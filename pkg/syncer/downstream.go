@@ -27,6 +27,8 @@ type downstream struct {
 	nodes      *objectCache
 	pods       *objectCache
 	slices     *objectCache
+	// replicaSets may lack the right to list, under an older manifest.
+	replicaSets *objectCache
 	// copies holds the caches of the resources that are watched by label.
 	copies map[resources.Resource]*objectCache
 
@@ -41,6 +43,9 @@ type tenant struct {
 	// uid is the namespace's, so that one made anew gets access and caches anew.
 	uid    types.UID
 	caches map[resources.Resource]*objectCache
+	// told are the events there. Nothing waits for them.
+	told   *objectCache
+	events *tellings
 	stop   context.CancelFunc
 }
 
@@ -54,6 +59,7 @@ func newDownstream(client dynamic.Interface, instanceID string, synced []resourc
 	d.namespaces = newCache(client, namespacesGVR, "", d.selector, strip)
 	d.nodes = newCache(client, nodesGVR, "", "", stripNode)
 	d.pods = newCache(client, resources.Pods.GroupVersionResource, "", "", stripForeign)
+	d.replicaSets = newCache(client, resources.ReplicaSets.GroupVersionResource, "", "", stripForeign)
 	d.slices = newCache(client, resources.EndpointSlices.GroupVersionResource, "", "", stripForeign)
 	for _, r := range synced {
 		switch {
@@ -107,7 +113,7 @@ func stripNode(o *unstructured.Unstructured) *unstructured.Unstructured {
 
 // caches returns all caches that are not per namespace.
 func (d *downstream) caches() []*objectCache {
-	all := []*objectCache{d.namespaces, d.nodes, d.pods, d.slices}
+	all := []*objectCache{d.namespaces, d.nodes, d.pods, d.replicaSets, d.slices}
 	for r, c := range d.copies {
 		if r != resources.Pods {
 			all = append(all, c)
@@ -169,7 +175,7 @@ func (d *downstream) has(namespace *unstructured.Unstructured) bool {
 
 // start starts the caches of one namespace. They run until stop, or until ctx ends;
 // synced is called when all are whole. Those of an earlier namespace of the name end.
-func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, confidential []resources.Resource, handle func(resources.Resource, *unstructured.Unstructured), synced func()) {
+func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, confidential []resources.Resource, handle func(resources.Resource, *unstructured.Unstructured), tell func(event string), synced func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	namespace := ns.GetName()
@@ -184,6 +190,9 @@ func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, c
 		t.caches[r] = c
 		go c.run(ctx)
 	}
+	t.told, t.events = newCache(d.client, eventsGVR, namespace, "", strip), newTellings()
+	t.told.handle = func(o *unstructured.Unstructured) { tell(o.GetName()) }
+	go t.told.run(ctx)
 	d.tenants[namespace] = t
 	go func() {
 		for _, c := range t.caches {
@@ -193,6 +202,18 @@ func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, c
 		}
 		synced()
 	}()
+}
+
+// events returns the events of one namespace, and what was told of them; false while
+// there are none.
+func (d *downstream) events(namespace string) (*objectCache, *tellings, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, ok := d.tenants[namespace]
+	if !ok {
+		return nil, nil, false
+	}
+	return t.told, t.events, true
 }
 
 // stop ends the caches of one namespace.

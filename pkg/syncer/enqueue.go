@@ -43,6 +43,7 @@ func (s *session) shown() map[resources.Resource]*objectCache {
 	return map[resources.Resource]*objectCache{
 		resources.Pods:           s.down.pods,
 		resources.EndpointSlices: s.down.slices,
+		resources.ReplicaSets:    s.down.replicaSets,
 	}
 }
 

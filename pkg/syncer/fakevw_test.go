@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,16 +19,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
 )
 
 // fakeVW serves a syncer's virtual workspace from memory: streams that begin with the
 // whole state, and single objects. Tests break it on purpose.
 type fakeVW struct {
 	server *httptest.Server
+	ctx    context.Context
 
 	mu       sync.Mutex
 	revision int
@@ -40,6 +44,8 @@ type fakeVW struct {
 	refused func(obj *unstructured.Unstructured) bool
 	// retired makes the server say that the sync target does not exist any more.
 	retired bool
+	// tunnels are what the syncer opens at /tunnel.
+	tunnels tunnel.Tunnels
 	// down makes every request fail, hidden leaves objects out of streams.
 	down   bool
 	hidden func(resource string, obj *unstructured.Unstructured) bool
@@ -53,6 +59,7 @@ type fakeStream struct {
 func newFakeVW(t *testing.T, target *unstructured.Unstructured) *fakeVW {
 	t.Helper()
 	f := &fakeVW{
+		ctx:      t.Context(),
 		objects:  map[string]map[string]*unstructured.Unstructured{},
 		streams:  map[*fakeStream]bool{},
 		requests: map[string]int{},
@@ -72,6 +79,7 @@ func (f *fakeVW) setDown(down bool) {
 	defer f.mu.Unlock()
 	f.down = down
 	f.cut()
+	f.tunnels.Close(f.target.GetName())
 }
 
 // cut ends all streams.
@@ -192,7 +200,7 @@ func (f *fakeVW) requested(what string) int {
 }
 
 func (f *fakeVW) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if root := strings.Split(r.URL.Path, "/")[1]; root != "apis" && root != "clusters" {
+	if root := strings.Split(r.URL.Path, "/")[1]; root != "apis" && root != "clusters" && root != "tunnel" {
 		http.NotFound(w, r)
 		return
 	}
@@ -200,6 +208,13 @@ func (f *fakeVW) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.down {
 		f.mu.Unlock()
 		http.Error(w, "away", http.StatusServiceUnavailable)
+		return
+	}
+	if r.URL.Path == "/tunnel" {
+		f.mu.Unlock()
+		if err := f.tunnels.Upgrade(f.ctx, w, r, f.target.GetName(), func() bool { return true }); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
 		return
 	}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -307,8 +322,12 @@ func (f *fakeVW) serveObject(w http.ResponseWriter, r *http.Request, cluster str
 	old, exists := f.objects[resource][key]
 	f.requests[r.Method+" "+resource]++
 	if name != "" && !exists {
-		fail(w, apierrors.NewNotFound(gr, name))
-		return
+		if r.Header.Get("Content-Type") != string(types.ApplyPatchType) {
+			fail(w, apierrors.NewNotFound(gr, name))
+			return
+		}
+		old = &unstructured.Unstructured{Object: map[string]any{}}
+		old.SetAnnotations(map[string]string{logicalcluster.AnnotationKey: cluster})
 	}
 	switch r.Method {
 	case http.MethodGet:

@@ -26,6 +26,9 @@ func (s *session) reconcileMirror(ctx context.Context, key mirrorKey) (reconcile
 		s.restarts.Delete(key)
 		return reconciler.Result{}, nil
 	}
+	if key.Resource == resources.ReplicaSets {
+		return s.reconcileReplicaSet(ctx, key)
+	}
 	live := s.live(key)
 	mirror, exists := s.mirrors[key.Resource].Get(key.Cluster, key.Namespace, names.Mirror(s.id.targetKey, key.Name))
 	switch {
@@ -82,7 +85,7 @@ func (s *session) missingPod(ctx context.Context, key mirrorKey, pod *unstructur
 			}
 		}
 	}
-	desired := transform.MirrorPod(pod, key.Namespace, s.id.targetKey)
+	desired := s.desiredPod(key, pod)
 	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: names.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		// The stream will show it.
@@ -116,14 +119,25 @@ func (s *session) restartPod(ctx context.Context, key mirrorKey, pod *unstructur
 	return true, nil
 }
 
-// updatePod brings the mirror's labels and status to the pod's. A pod's spec hardly
+// desiredPod returns the mirror of a pod, with its owner in the workspace if that is
+// known; what comes to be known later brings us back.
+func (s *session) desiredPod(key mirrorKey, pod *unstructured.Unstructured) *unstructured.Unstructured {
+	desired := transform.MirrorPod(pod, key.Namespace, s.id.targetKey)
+	if owner, ok := s.ownerOf(key.namespaceKey, pod); ok {
+		desired.SetOwnerReferences([]metav1.OwnerReference{owner})
+	}
+	return desired
+}
+
+// updatePod brings the mirror's labels, owner and status to the pod's. A pod's spec hardly
 // ever changes, and what may change in it is of no interest in the workspace.
 func (s *session) updatePod(ctx context.Context, client dynamic.ResourceInterface, key mirrorKey, pod, mirror *unstructured.Unstructured) error {
 	s.restarts.Delete(key)
-	desired := transform.MirrorPod(pod, key.Namespace, s.id.targetKey)
-	if !maps.Equal(desired.GetLabels(), mirror.GetLabels()) {
+	desired := s.desiredPod(key, pod)
+	if !maps.Equal(desired.GetLabels(), mirror.GetLabels()) || !transform.SameOwners(desired.GetOwnerReferences(), mirror.GetOwnerReferences()) {
 		relabelled := mirror.DeepCopy()
 		relabelled.SetLabels(desired.GetLabels())
+		relabelled.SetOwnerReferences(desired.GetOwnerReferences())
 		updated, err := client.Update(ctx, relabelled, metav1.UpdateOptions{FieldManager: names.FieldManager})
 		if err != nil {
 			return fmt.Errorf("cannot update mirror %s: %w", key, err)

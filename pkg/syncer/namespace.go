@@ -69,17 +69,17 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 		return reconciler.Result{}, nil
 	}
 	confidential := slices.DeleteFunc(slices.Clone(s.synced), func(r resources.Resource) bool { return !r.Confidential })
-	if len(confidential) > 0 {
-		allowed, err := s.ensureAccess(ctx, name, confidential[0])
-		if err != nil {
-			return reconciler.Result{}, err
-		}
-		if !allowed {
-			return reconciler.Result{RequeueAfter: soon}, nil
-		}
+	allowed, err := s.ensureAccess(ctx, name, confidential)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	if !allowed {
+		return reconciler.Result{RequeueAfter: soon}, nil
 	}
 	// The caches outlive this pass and its deadline.
-	s.down.start(s.ctx, ns, confidential, s.enqueueCopy, func() { s.enqueueNamespace(key) })
+	s.down.start(s.ctx, ns, confidential, s.enqueueCopy,
+		func(event string) { s.eventQueue.Enqueue(eventKey{key, event}) },
+		func() { s.enqueueNamespace(key) })
 	return reconciler.Result{}, nil
 }
 
@@ -114,9 +114,10 @@ func (s *session) createNamespace(ctx context.Context, key namespaceKey, name st
 	return reconciler.Result{RequeueAfter: later}, nil
 }
 
-// ensureAccess binds the role for Secrets and ConfigMaps to the syncer's account in a
-// namespace, and reports whether it has come into force.
-func (s *session) ensureAccess(ctx context.Context, namespace string, probe resources.Resource) (bool, error) {
+// ensureAccess binds the role for Secrets and ConfigMaps, and for what users see and do in
+// pods, to the syncer's account in a namespace, and reports whether it has come into
+// force for the confidential resources.
+func (s *session) ensureAccess(ctx context.Context, namespace string, confidential []resources.Resource) (bool, error) {
 	client := s.down.client.Resource(roleBindingsGVR).Namespace(namespace)
 	if _, err := client.Get(ctx, names.FieldManager, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		binding, err := s.accessBinding(namespace)
@@ -129,6 +130,10 @@ func (s *session) ensureAccess(ctx context.Context, namespace string, probe reso
 	} else if err != nil {
 		return false, fmt.Errorf("cannot read the role binding of downstream namespace %q: %w", namespace, err)
 	}
+	if len(confidential) == 0 {
+		return true, nil
+	}
+	probe := confidential[0]
 	_, err := s.down.namespaced(probe, namespace).List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: s.down.selector})
 	if apierrors.IsForbidden(err) {
 		return false, nil

@@ -61,6 +61,12 @@ type session struct {
 	namespaceQueue *reconciler.Controller[namespaceKey]
 	objectQueue    *reconciler.Controller[objectKey]
 	mirrorQueue    *reconciler.Controller[mirrorKey]
+	eventQueue     *reconciler.Controller[eventKey]
+
+	// pods is nil when no tunnel is wanted.
+	pods *podAPI
+	// began is when the session did.
+	began time.Time
 
 	drift *flowcontrol.Backoff
 	// settled holds, for objects that others change on the way in, what came of the
@@ -75,7 +81,8 @@ type session struct {
 // newSession returns a session whose caches end with ctx; run does the work.
 func newSession(ctx context.Context, id identity, up *upstream, client dynamic.Interface, synced []resources.Resource) (*session, error) {
 	s := &session{
-		ctx: ctx, id: id, up: up, down: newDownstream(client, id.instanceID, synced), synced: synced,
+		began: time.Now(),
+		ctx:   ctx, id: id, up: up, down: newDownstream(client, id.instanceID, synced), synced: synced,
 		sources: map[resources.Resource]*sourceInformer{},
 		mirrors: map[resources.Resource]*sourceInformer{},
 		drift:   flowcontrol.NewBackOff(driftBackoffMin, driftBackoffMax),
@@ -83,6 +90,7 @@ func newSession(ctx context.Context, id identity, up *upstream, client dynamic.I
 	s.namespaceQueue = reconciler.New("namespaces", timed(s.reconcileNamespace), reconciler.WithWorkers(namespaceWorkers))
 	s.objectQueue = reconciler.New("objects", timed(s.reconcileObject), reconciler.WithWorkers(objectWorkers))
 	s.mirrorQueue = reconciler.New("mirrors", timed(s.reconcileMirror), reconciler.WithWorkers(mirrorWorkers))
+	s.eventQueue = reconciler.New("events", timed(s.reconcileEvent), reconciler.WithWorkers(eventWorkers))
 	if err := s.addUpstream(); err != nil {
 		return nil, err
 	}
@@ -125,6 +133,7 @@ func (s *session) addUpstream() error {
 	pods := keep(add(resources.Pods, nil, s.podDeletedUpstream))
 	s.mirrors[resources.Pods] = pods
 	s.mirrors[resources.EndpointSlices] = keep(add(resources.EndpointSlices, nil, nil))
+	s.mirrors[resources.ReplicaSets] = keep(add(resources.ReplicaSets, nil, nil))
 	for _, r := range s.synced {
 		if r == resources.Pods {
 			s.sources[r] = pods
@@ -152,12 +161,18 @@ func (s *session) handleUpstream() {
 			if !transform.Skipped(r, e.Object()) {
 				s.objectQueue.Enqueue(objectKey{namespaceOf(e.Key), r, e.Key.Name})
 			}
+			if r.Workload && r != resources.Pods && otherObject(e) {
+				s.enqueueOwned(namespaceOf(e.Key), r.Kind, e.Key.Name)
+			}
 		})
 	}
 	for r, i := range s.mirrors {
 		i.AddHandler(func(e event) {
 			if key, ok := s.mirrored(r, e.Object()); ok {
 				s.mirrorQueue.Enqueue(key)
+				if r == resources.ReplicaSets && otherObject(e) {
+					s.enqueueOwned(key.namespaceKey, r.Kind, key.Name)
+				}
 			}
 		})
 	}
@@ -197,6 +212,7 @@ func (s *session) handleDownstream() {
 		s.enqueueCopy(resources.Pods, o)
 		s.enqueueMirror(resources.Pods, o)
 	}
+	s.down.replicaSets.handle = func(o *unstructured.Unstructured) { s.enqueueMirror(resources.ReplicaSets, o) }
 	s.down.slices.handle = func(o *unstructured.Unstructured) { s.enqueueMirror(resources.EndpointSlices, o) }
 }
 
@@ -264,6 +280,9 @@ func (s *session) run() {
 			}
 		})
 	}
+	// Nothing waits for these; see reconcileReplicaSet.
+	wg.Go(func() { s.mirrors[resources.ReplicaSets].Run(ctx) })
+	wg.Go(func() { s.watchReplicaSets(ctx) })
 	others := []*sourceInformer{s.reports, s.mirrors[resources.EndpointSlices]}
 	if _, ok := s.sources[resources.Pods]; !ok {
 		others = append(others, s.mirrors[resources.Pods])
@@ -292,4 +311,8 @@ func (s *session) run() {
 	wg.Go(func() { s.namespaceQueue.Run(ctx) })
 	wg.Go(func() { s.objectQueue.Run(ctx) })
 	wg.Go(func() { s.mirrorQueue.Run(ctx) })
+	wg.Go(func() { s.eventQueue.Run(ctx) })
+	if s.pods != nil {
+		wg.Go(func() { s.tunnel(ctx) })
+	}
 }

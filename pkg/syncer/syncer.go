@@ -38,6 +38,7 @@ type Syncer struct {
 	up        *upstream
 	client    dynamic.Interface
 	discovery discovery.DiscoveryInterface
+	pods      *podAPI
 	// lock is nil without leader election.
 	lock resourcelock.Interface
 }
@@ -69,7 +70,11 @@ func New(c *Config) (*Syncer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a discovery client for the physical cluster: %w", err)
 	}
-	s := &Syncer{id: c.identity, up: up, client: client, discovery: disco}
+	pods, err := newPodAPI(downConfig)
+	if err != nil {
+		return nil, err
+	}
+	s := &Syncer{id: c.identity, up: up, client: client, discovery: disco, pods: pods}
 	if c.leaderElect {
 		// A transport of its own, so that renewals do not queue behind other traffic.
 		leases, err := coordinationv1client.NewForConfig(downConfig)
@@ -166,6 +171,7 @@ func (s *Syncer) session(ctx context.Context, wanted []workloadv1alpha1.GroupRes
 	if err != nil {
 		return err
 	}
+	session.pods = s.pods
 	h := &heart{id: s.id, up: s.up, version: version.Get().Version, nodes: session.down.nodes,
 		discovery: discovery.ToServerVersionInterfaceWithContext(s.discovery)}
 	var beating sync.WaitGroup

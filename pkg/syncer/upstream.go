@@ -20,6 +20,7 @@ import (
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/tunnel"
 )
 
 // requestTimeout bounds every request but watches.
@@ -32,6 +33,8 @@ var syncTargets = workloadv1alpha1.GroupVersion.WithResource("synctargets")
 type upstream struct {
 	base *rest.Config
 	http *http.Client
+	// upgrading is the transport of the tunnel.
+	upgrading http.RoundTripper
 }
 
 func newUpstream(cfg *rest.Config) (*upstream, error) {
@@ -44,7 +47,11 @@ func newUpstream(cfg *rest.Config) (*upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make an HTTP client for %q: %w", base.Host, err)
 	}
-	return &upstream{base: base, http: client}, nil
+	upgrading, err := tunnel.Transport(base)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream{base: base, http: client, upgrading: upgrading}, nil
 }
 
 func (u *upstream) client(path string) (dynamic.Interface, error) {

@@ -13,6 +13,6 @@ const PodPattern = "/clusters/{cluster}/namespaces/{namespace}/pods/{pod}/{subre
 
 // PodURL returns the URL of a pod's subresource for a request through a Transport.
 func PodURL(target string, cluster logicalcluster.Name, namespace, pod, subresource string, query url.Values) *url.URL {
-	u := &url.URL{Scheme: "http", Host: target, RawQuery: query.Encode()}
+	u := &url.URL{Scheme: "http", Host: target, Path: "/", RawQuery: query.Encode()}
 	return u.JoinPath("clusters", string(cluster), "namespaces", namespace, "pods", pod, subresource)
 }
