@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/scheduling"
 )
 
 // TestGatewaysHaveNoSayAboutOwnTargets: gateways send nothing to a target that a tenant
@@ -15,7 +16,7 @@ func TestGatewaysHaveNoSayAboutOwnTargets(t *testing.T) {
 		schedulingv1alpha1.GatewayLocationPath: false, // no gateway has confirmed
 		"root:users:alice":                     true,
 	} {
-		s := &State{HasIngress: true, Assignments: []*schedulingv1alpha1.Assignment{{
+		s := &State{HasIngress: true, Target: func(string) *scheduling.Target { return nil }, Assignments: []*schedulingv1alpha1.Assignment{{
 			ObjectMeta: metav1.ObjectMeta{Name: "t"},
 			Spec:       schedulingv1alpha1.AssignmentSpec{Target: "t", LocationPath: path},
 		}}}
