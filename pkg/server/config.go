@@ -14,6 +14,7 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -31,6 +32,7 @@ import (
 	kcpadmission "github.com/13eedeaf/kcp/pkg/server/admission"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
+	"github.com/13eedeaf/kcp/pkg/server/crds"
 	"github.com/13eedeaf/kcp/pkg/server/storage"
 )
 
@@ -69,6 +71,14 @@ func newConfig(opts controlplaneoptions.CompletedOptions) (*config, error) {
 		return nil, err
 	}
 	registry := storage.NewRegistry(core.Resource("events"))
+	definitions, err := crds.System()
+	if err != nil {
+		return nil, err
+	}
+	for _, crd := range definitions {
+		gr := schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}
+		registry.Expect(gr, opts.Etcd.StorageConfig.Prefix, gr.Group+"/"+gr.Resource)
+	}
 	crdRESTOptions := apiextensionsoptions.NewCRDRESTOptionsGetter(*opts.Etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker)
 	generic.RESTOptionsGetter = registry.Wrap(generic.RESTOptionsGetter)
 	authorizer := authz.New(registry)

@@ -32,7 +32,6 @@ import (
 	autoscalingrest "k8s.io/kubernetes/pkg/registry/autoscaling/rest"
 	batchrest "k8s.io/kubernetes/pkg/registry/batch/rest"
 	endpointsstore "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
-	limitrangestore "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	pvcstore "k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim/storage"
 	"k8s.io/kubernetes/pkg/registry/core/pod"
 	podtemplatestore "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
@@ -76,7 +75,7 @@ func Providers(genericProviders []Provider, access *PodAccess) []Provider {
 		appsProvider{appsrest.StorageProvider{}},
 		batchrest.RESTStorageProvider{},
 		autoscalingrest.RESTStorageProvider{},
-		networkingrest.RESTStorageProvider{},
+		networkingProvider{networkingrest.RESTStorageProvider{}},
 		discoveryrest.StorageProvider{},
 		policyrest.RESTStorageProvider{},
 	)
@@ -84,6 +83,20 @@ func Providers(genericProviders []Provider, access *PodAccess) []Provider {
 		out[i] = onlyServedVersions(p)
 	}
 	return out
+}
+
+// networkingProvider leaves out the kinds of Services' addresses: a workspace gives none
+// out.
+type networkingProvider struct{ Provider }
+
+func (p networkingProvider) NewRESTStorage(source serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info, err := p.Provider.NewRESTStorage(source, opts)
+	for _, storage := range info.VersionedResourcesStorageMap {
+		for _, resource := range []string{"servicecidrs", "servicecidrs/status", "ipaddresses"} {
+			delete(storage, resource)
+		}
+	}
+	return info, err
 }
 
 // versioned leaves out the versions of a group of which nothing is served: upstream would
@@ -212,13 +225,8 @@ func addOthers(opts generic.RESTOptionsGetter, storage map[string]rest.Storage) 
 	if err != nil {
 		return err
 	}
-	limits, err := limitrangestore.NewREST(opts)
-	if err != nil {
-		return err
-	}
 	storage["endpoints"] = endpoints
 	storage["podtemplates"] = templates
-	storage["limitranges"] = limits
 	return nil
 }
 

@@ -78,6 +78,14 @@ func (r *Registry) store(gr schema.GroupResource) (*clusterStorage, error) {
 	return s, nil
 }
 
+// Expect names a resource whose store is made at its first use. Without it, what an
+// earlier run of the server has stored would not be found when a cluster is deleted.
+func (r *Registry) Expect(gr schema.GroupResource, etcdPrefix, resourcePrefix string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.prefixes[path.Join("/", etcdPrefix, resourcePrefix)] = gr
+}
+
 // Wrap returns a getter like inner whose storage is cluster-aware.
 func (r *Registry) Wrap(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return optionsGetter{registry: r, inner: inner}
