@@ -162,26 +162,27 @@ func TestSyncerVirtualWorkspace(t *testing.T) {
 	fatal(t, c.Placements(tenant).Delete(ctx, schedulingv1alpha1.DefaultPlacementName, metav1.DeleteOptions{}))
 	east, west := newAgent(t, s, ids["fleet"], "east"), newAgent(t, s, ids["fleet"], "west")
 	kube := s.Admin(t, "root:tenant")
-	for _, ns := range []string{"shared", "other"} {
+	// The test assigns the namespace itself; the server places none of this prefix.
+	for _, ns := range []string{"kube-shared", "other"} {
 		_, err := kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
 		fatal(t, err)
 		_, err = kube.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"ns": ns}}, metav1.CreateOptions{})
 		fatal(t, err)
 	}
-	assign(t, c, tenant, "shared", east.key)
+	assign(t, c, tenant, "kube-shared", east.key)
 
 	settings := func(ns string) logicalcluster.Key {
 		return logicalcluster.Key{Cluster: tenant, Namespace: ns, Name: "settings"}
 	}
 	eastMaps, westMaps := east.follow(configMapsResource), west.follow(configMapsResource)
 	eastPods, westPods := east.follow(podsResource), west.follow(podsResource)
-	east.shows(eastMaps, settings("shared"))
-	east.shows(east.follow(clients.AssignmentsResource), logicalcluster.Key{Cluster: tenant, Namespace: "shared", Name: east.key})
+	east.shows(eastMaps, settings("kube-shared"))
+	east.shows(east.follow(clients.AssignmentsResource), logicalcluster.Key{Cluster: tenant, Namespace: "kube-shared", Name: east.key})
 	west.shows(westMaps)
 
 	t.Run("an assignment shows older objects at once", func(t *testing.T) {
-		assign(t, c, tenant, "shared", west.key)
-		west.shows(westMaps, settings("shared"))
+		assign(t, c, tenant, "kube-shared", west.key)
+		west.shows(westMaps, settings("kube-shared"))
 	})
 	t.Run("mirrored pods", func(t *testing.T) { mirroredPods(t, tenant, east, west, eastPods, westPods, kube) })
 	t.Run("reports and events", func(t *testing.T) { reportsAndEvents(t, tenant, east) })
@@ -198,15 +199,15 @@ func TestSyncerVirtualWorkspace(t *testing.T) {
 	})
 	t.Run("users do not write what the system owns", func(t *testing.T) { systemOwned(t, s, tenant, east) })
 	t.Run("letting go", func(t *testing.T) {
-		client := east.in(tenant).Resource(clients.AssignmentsResource).Namespace("shared")
+		client := east.in(tenant).Resource(clients.AssignmentsResource).Namespace("kube-shared")
 		wantForbidden(t, "change of the state", second(client.Patch(ctx, east.key, types.MergePatchType, []byte(`{"spec":{"state":"Draining"}}`), metav1.PatchOptions{})))
-		fatal(t, c.Assignments(tenant, "shared").Delete(ctx, east.key, metav1.DeleteOptions{}))
-		east.shows(eastMaps, settings("shared")) // until the syncer lets go
+		fatal(t, c.Assignments(tenant, "kube-shared").Delete(ctx, east.key, metav1.DeleteOptions{}))
+		east.shows(eastMaps, settings("kube-shared")) // until the syncer lets go
 		_, err := client.Patch(ctx, east.key, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		fatal(t, err)
 		east.shows(eastMaps)
-		west.shows(westMaps, settings("shared"))
-		_, err = east.in(tenant).Resource(podsResource).Namespace("shared").Create(ctx, mirror("late", east.key), metav1.CreateOptions{})
+		west.shows(westMaps, settings("kube-shared"))
+		_, err = east.in(tenant).Resource(podsResource).Namespace("kube-shared").Create(ctx, mirror("late", east.key), metav1.CreateOptions{})
 		wantForbidden(t, "mirrored pod in a namespace that is no longer assigned", err)
 	})
 	t.Run("another's virtual workspace", func(t *testing.T) {
@@ -227,7 +228,7 @@ func second[T any](_ T, err error) error { return err }
 
 func mirroredPods(t *testing.T, tenant logicalcluster.Name, east, west *agent, eastPods, westPods *informer.Informer[*unstructured.Unstructured], kube kubernetes.Interface) {
 	ctx := t.Context()
-	own := east.in(tenant).Resource(podsResource).Namespace("shared")
+	own := east.in(tenant).Resource(podsResource).Namespace("kube-shared")
 	name := names.Mirror(east.key, "web")
 	_, err := own.Create(ctx, mirror("web", east.key), metav1.CreateOptions{})
 	fatal(t, err)
@@ -236,26 +237,26 @@ func mirroredPods(t *testing.T, tenant logicalcluster.Name, east, west *agent, e
 	_, err = own.Apply(ctx, names.Mirror(east.key, "applied"), mirror("applied", east.key), metav1.ApplyOptions{FieldManager: "syncer", Force: true})
 	fatal(t, err)
 	east.shows(eastPods,
-		logicalcluster.Key{Cluster: tenant, Namespace: "shared", Name: name},
-		logicalcluster.Key{Cluster: tenant, Namespace: "shared", Name: names.Mirror(east.key, "applied")})
+		logicalcluster.Key{Cluster: tenant, Namespace: "kube-shared", Name: name},
+		logicalcluster.Key{Cluster: tenant, Namespace: "kube-shared", Name: names.Mirror(east.key, "applied")})
 	west.shows(westPods)
 
-	foreign := west.in(tenant).Resource(podsResource).Namespace("shared")
+	foreign := west.in(tenant).Resource(podsResource).Namespace("kube-shared")
 	wantForbidden(t, "patch by another target", second(foreign.Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")))
 	wantForbidden(t, "deletion by another target", foreign.Delete(ctx, name, metav1.DeleteOptions{}))
 	wantForbidden(t, "mirrored pod in a namespace of nobody", second(east.in(tenant).Resource(podsResource).Namespace("other").Create(ctx, mirror("web", east.key), metav1.CreateOptions{})))
 
-	pod, err := kube.CoreV1().Pods("shared").Get(ctx, name, metav1.GetOptions{})
+	pod, err := kube.CoreV1().Pods("kube-shared").Get(ctx, name, metav1.GetOptions{})
 	fatal(t, err)
 	if pod.Status.Phase != corev1.PodRunning {
 		t.Errorf("phase = %q, want Running", pod.Status.Phase)
 	}
 	pod.Labels["more"] = "labels"
-	wantForbidden(t, "update by an admin", second(kube.CoreV1().Pods("shared").Update(ctx, pod, metav1.UpdateOptions{})))
-	wantForbidden(t, "status update by an admin", second(kube.CoreV1().Pods("shared").UpdateStatus(ctx, pod, metav1.UpdateOptions{})))
-	wantForbidden(t, "apply by an admin", second(kube.CoreV1().Pods("shared").Patch(ctx, name, types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "x", Force: ptr.To(true)})))
+	wantForbidden(t, "update by an admin", second(kube.CoreV1().Pods("kube-shared").Update(ctx, pod, metav1.UpdateOptions{})))
+	wantForbidden(t, "status update by an admin", second(kube.CoreV1().Pods("kube-shared").UpdateStatus(ctx, pod, metav1.UpdateOptions{})))
+	wantForbidden(t, "apply by an admin", second(kube.CoreV1().Pods("kube-shared").Patch(ctx, name, types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "x", Force: ptr.To(true)})))
 	// Deleting restarts it, where it really runs.
-	fatal(t, kube.CoreV1().Pods("shared").Delete(ctx, name, metav1.DeleteOptions{}))
+	fatal(t, kube.CoreV1().Pods("kube-shared").Delete(ctx, name, metav1.DeleteOptions{}))
 	fatal(t, own.Delete(ctx, names.Mirror(east.key, "applied"), metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	east.shows(eastPods)
 }
@@ -265,14 +266,14 @@ func reportsAndEvents(t *testing.T, tenant logicalcluster.Name, east *agent) {
 	report := func(key string) *unstructured.Unstructured {
 		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&workloadv1alpha1.SyncReport{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "workload.kcp.io/v1alpha1", Kind: "SyncReport"},
-			ObjectMeta: metav1.ObjectMeta{Name: names.Report(east.key, "configmaps", "", "settings"), Namespace: "shared"},
+			ObjectMeta: metav1.ObjectMeta{Name: names.Report(east.key, "configmaps", "", "settings"), Namespace: "kube-shared"},
 			Spec:       workloadv1alpha1.SyncReportSpec{Target: key, Version: "v1", Resource: "configmaps", Name: "settings", UID: "x"},
 			Report:     workloadv1alpha1.SyncReportData{Synced: true},
 		})
 		fatal(t, err)
 		return &unstructured.Unstructured{Object: o}
 	}
-	reports := east.in(tenant).Resource(clients.SyncReportsResource).Namespace("shared")
+	reports := east.in(tenant).Resource(clients.SyncReportsResource).Namespace("kube-shared")
 	wantForbidden(t, "report in another target's name", second(reports.Create(ctx, report("t1"), metav1.CreateOptions{})))
 	o := report(east.key)
 	_, err := reports.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "syncer", Force: true})
@@ -286,9 +287,9 @@ func reportsAndEvents(t *testing.T, tenant logicalcluster.Name, east *agent) {
 	}
 	event := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": "settings.1"}, "reason": "Synced", "type": "Normal",
-		"involvedObject": map[string]any{"kind": "ConfigMap", "namespace": "shared", "name": "settings"},
+		"involvedObject": map[string]any{"kind": "ConfigMap", "namespace": "kube-shared", "name": "settings"},
 	}}
-	_, err = east.in(tenant).Resource(eventsResource).Namespace("shared").Create(ctx, event, metav1.CreateOptions{})
+	_, err = east.in(tenant).Resource(eventsResource).Namespace("kube-shared").Create(ctx, event, metav1.CreateOptions{})
 	fatal(t, err)
 	_, err = east.in(tenant).Resource(eventsResource).Namespace("other").Create(ctx, event, metav1.CreateOptions{})
 	wantForbidden(t, "event in a namespace of nobody", err)
@@ -306,16 +307,16 @@ func systemOwned(t *testing.T, s *framework.Server, tenant logicalcluster.Name, 
 		config := s.AdminConfig(t, tenant.Path())
 		config.Impersonate = impersonate
 		client := dynamic.NewForConfigOrDie(config)
-		_, err := client.Resource(clients.AssignmentsResource).Namespace("shared").Patch(ctx, east.key, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := client.Resource(clients.AssignmentsResource).Namespace("kube-shared").Patch(ctx, east.key, types.MergePatchType, patch, metav1.PatchOptions{})
 		wantForbidden(t, "patch of an assignment by "+name, err)
-		_, err = client.Resource(clients.AssignmentsResource).Namespace("shared").Patch(ctx, east.key, types.ApplyPatchType, mustJSON(t, map[string]any{
+		_, err = client.Resource(clients.AssignmentsResource).Namespace("kube-shared").Patch(ctx, east.key, types.ApplyPatchType, mustJSON(t, map[string]any{
 			"apiVersion": "scheduling.kcp.io/v1alpha1", "kind": "Assignment", "metadata": map[string]any{"labels": map[string]any{"a": "b"}},
 		}), metav1.PatchOptions{FieldManager: "x"})
 		wantForbidden(t, "apply to an assignment by "+name, err)
-		wantForbidden(t, "deletion of all assignments by "+name, client.Resource(clients.AssignmentsResource).Namespace("shared").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-		_, err = client.Resource(podsResource).Namespace("shared").Create(ctx, mirror("forged", east.key), metav1.CreateOptions{})
+		wantForbidden(t, "deletion of all assignments by "+name, client.Resource(clients.AssignmentsResource).Namespace("kube-shared").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+		_, err = client.Resource(podsResource).Namespace("kube-shared").Create(ctx, mirror("forged", east.key), metav1.CreateOptions{})
 		wantForbidden(t, "forged mirrored pod by "+name, err)
-		if _, err := client.Resource(clients.AssignmentsResource).Namespace("shared").Get(ctx, east.key, metav1.GetOptions{}); err != nil {
+		if _, err := client.Resource(clients.AssignmentsResource).Namespace("kube-shared").Get(ctx, east.key, metav1.GetOptions{}); err != nil {
 			t.Errorf("reading an assignment as %s: %v", name, err)
 		}
 	}
