@@ -158,8 +158,6 @@ func TestSyncerVirtualWorkspace(t *testing.T) {
 		ids[name] = logicalcluster.Name(createWorkspace(t, c, logicalcluster.Root, name, "").Spec.Cluster)
 	}
 	tenant := ids["tenant"]
-	// The test assigns namespaces itself: without a Placement, the server leaves that be.
-	fatal(t, c.Placements(tenant).Delete(ctx, schedulingv1alpha1.DefaultPlacementName, metav1.DeleteOptions{}))
 	east, west := newAgent(t, s, ids["fleet"], "east"), newAgent(t, s, ids["fleet"], "west")
 	kube := s.Admin(t, "root:tenant")
 	// The test assigns the namespace itself; the server places none of this prefix.
