@@ -42,7 +42,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if p.Code() == problem.ExitUsage {
 			hint = cmd.CommandPath() + " --help"
 		}
-		p.Hint("%s", hint)
+		_ = p.Hint("%s", hint) // p itself, with the hint
 	}
 	a.console.Problem(p)
 	return p.Code()

@@ -52,11 +52,11 @@ func New(config *Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{config: config, client: c, registry: prometheus.NewRegistry()}
-	if g.listener, err = net.Listen("tcp", config.options.Listen); err != nil {
+	if g.listener, err = net.Listen("tcp", config.options.Listen); err != nil { //nolint:noctx // at once
 		return nil, fmt.Errorf("cannot serve on --listen %q: %w", config.options.Listen, err)
 	}
 	if config.options.AdminListen != "" {
-		if g.admin, err = net.Listen("tcp", config.options.AdminListen); err != nil {
+		if g.admin, err = net.Listen("tcp", config.options.AdminListen); err != nil { //nolint:noctx // at once
 			return nil, errors.Join(fmt.Errorf("cannot serve on --admin-listen %q: %w", config.options.AdminListen, err), g.listener.Close())
 		}
 	}

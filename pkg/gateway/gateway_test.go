@@ -69,7 +69,6 @@ func TestHandover(t *testing.T) {
 type holding struct {
 	east    int64
 	cancels []context.CancelFunc
-	done    chan struct{}
 }
 
 func (r *running) hold(path string, east, _ *httptest.Server) *holding {

@@ -34,6 +34,8 @@ func (client) DevMode() bool                        { return false }
 func (client) IsScopeAllowed(scope string) bool     { return slices.Contains(Scopes, scope) }
 func (client) IDTokenUserinfoClaimsAssertion() bool { return true }
 func (client) ClockSkew() time.Duration             { return 0 }
+
+//nolint:revive // the name is the library's
 func (client) RestrictAdditionalIdTokenScopes() func([]string) []string {
 	return func(scopes []string) []string { return scopes }
 }

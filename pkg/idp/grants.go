@@ -125,7 +125,8 @@ func (g *grants) rotate(token string) (string, error) {
 	tokens = slices.DeleteFunc(tokens, func(t refreshToken) bool {
 		return t.Exchanged != nil && now.Sub(*t.Exchanged) > reuseMemory
 	})
-	next[i].Tokens = append(tokens, refreshToken{Hash: hashToken(successor)})
+	tokens = append(tokens, refreshToken{Hash: hashToken(successor)})
+	next[i].Tokens = tokens
 	next[i].Expires = now.Add(grantIdle)
 	return successor, g.save(next)
 }

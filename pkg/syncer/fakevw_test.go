@@ -275,7 +275,7 @@ func (f *fakeVW) serveStream(w http.ResponseWriter, r *http.Request, resource st
 
 func (f *fakeVW) serveTarget(w http.ResponseWriter, r *http.Request) {
 	if f.retired {
-		fail(w, apierrors.NewGone("the sync target does not exist any more"))
+		fail(w, apierrors.NewGone("the sync target does not exist any more")) //nolint:staticcheck // the reason Gone is the contract
 		return
 	}
 	if r.Method == http.MethodPatch {

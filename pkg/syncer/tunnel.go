@@ -94,7 +94,7 @@ func (s *session) serveTunnel(ctx context.Context, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, ErrorLog: log.New(io.Discard, "", 0)}
 	// Ending the session of streams ends all of them, also those that were upgraded.
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return server.Serve(l)
 }
 

@@ -45,12 +45,12 @@ func (t *Tunnels) Upgrade(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	if err := accept(conn, buffered.Reader.Buffered()); err != nil {
 		_ = conn.Close()
-		return nil // Nobody is left to tell.
+		return nil //nolint:nilerr // nobody is left to tell
 	}
 	session, err := yamux.Client(conn, config())
 	if err != nil {
 		_ = conn.Close()
-		return nil
+		return nil //nolint:nilerr // nobody is left to tell
 	}
 	t.hold(ctx, target, &tunnel{session: session, allowed: allowed})
 	return nil

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -45,7 +45,7 @@ func parse(r *http.Request, apiPath string) (*request.RequestInfo, error) {
 		return nil, notServed(r.URL.Path)
 	}
 	for _, segment := range []string{info.Namespace, info.Name, info.Subresource} {
-		if problems := path.IsValidPathSegmentName(segment); len(problems) > 0 {
+		if problems := content.IsPathSegmentName(segment); len(problems) > 0 {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("path segment %q: %s", segment, problems[0]))
 		}
 	}

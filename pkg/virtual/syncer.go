@@ -197,6 +197,7 @@ func (h *Handler) syncTarget(ctx context.Context, cluster logicalcluster.Name, n
 	if st, ok := h.config.Informers.SyncTargets().Get(cluster, "", name); ok && string(st.UID) == uid {
 		return syncTargetInfo{uid: st.UID, resources: st.Spec.Resources}, nil
 	}
+	//nolint:staticcheck // Gone, not Expired: a syncer gives up on it, and does not list anew.
 	gone := apierrors.NewGone(fmt.Sprintf("SyncTarget %q with uid %q does not exist in cluster %q (any more): register this physical cluster again", name, uid, cluster))
 	obj, err := h.fetch(ctx, syncTargetsResource, logicalcluster.Key{Cluster: cluster, Name: name})
 	if apierrors.IsNotFound(err) {

@@ -19,7 +19,6 @@ import (
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
-	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
 )
 
@@ -168,7 +167,7 @@ func (w *world) copiesOf(t *testing.T, c *cluster, namespace string) []string {
 
 func (w *world) isCopy(ns *corev1.Namespace, namespace string) bool {
 	source, err := names.ParseSource(ns.Annotations[names.SourceAnnotation])
-	return err == nil && source.Cluster == logicalcluster.Name(w.shop) && source.Namespace == namespace
+	return err == nil && source.Cluster == w.shop && source.Namespace == namespace
 }
 
 // observed are the resources that must not be made anew where nothing moves.

@@ -33,7 +33,7 @@ func (b SystemBrowser) Open(url string) (<-chan error, error) {
 	if len(argv) == 0 {
 		return nil, ErrNoBrowser
 	}
-	cmd := exec.Command(argv[0], withURL(argv[1:], url)...)
+	cmd := exec.Command(argv[0], withURL(argv[1:], url)...) //nolint:noctx // it outlives this process
 	cmd.Stdout, cmd.Stderr = b.Console.Err, b.Console.Err
 	detach(cmd)
 	if err := cmd.Start(); err != nil {

@@ -69,7 +69,7 @@ func (e *examination) checkServer(ctx context.Context) (Outcome, string, string)
 		return e.failed(err)
 	}
 	start := e.Clock.Now()
-	e.answer, err = client.Do(req)
+	e.answer, err = client.Do(req) //nolint:bodyclose // closed below, where there is an answer
 	e.asked = e.Clock.Since(start)
 	switch {
 	case err == nil:

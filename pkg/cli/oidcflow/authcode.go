@@ -55,7 +55,7 @@ func (p *Provider) Login(ctx context.Context, in AuthCode) (*Tokens, error) {
 		if err := server.Shutdown(ctx); err != nil {
 			_ = server.Close() // a browser that keeps its connection open
 		}
-		<-served
+		_ = <-served // the server has been shut down
 	}()
 
 	in.Present(config.AuthCodeURL(callback.state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)))

@@ -145,7 +145,7 @@ func sayDrain(t *testing.T, st *workloadv1alpha1.SyncTarget) string {
 			}
 			namespaces = append(namespaces, n.Namespace+" "+n.Stage)
 		}
-		out = string(d.State) + " " + string(rune('0'+d.Remaining))
+		out = string(d.State) + " " + string('0'+d.Remaining)
 		if len(namespaces) > 0 && d.State != workloadv1alpha1.DrainWaiting {
 			out += ": " + strings.Join(namespaces, ", ")
 		}

@@ -102,7 +102,8 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 
 func TestOneInformerPerResource(t *testing.T) {
 	set, server := newSet(t)
-	if set.Workspaces() != set.Workspaces() || set.Unstructured(configMaps) != set.Unstructured(configMaps) {
+	workspaces, maps := set.Workspaces(), set.Unstructured(configMaps)
+	if set.Workspaces() != workspaces || set.Unstructured(configMaps) != maps {
 		t.Error("asking twice gives two informers")
 	}
 	if diff := cmp.Diff(map[string]int{}, server.lists()); diff != "" {

@@ -126,7 +126,7 @@ func TestFilterMarksLoopback(t *testing.T) {
 		"tenant":   {tenant, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := httptest.NewRequest("POST", "/api/v1/namespaces/ns/pods", nil)
+			r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/pods", nil)
 			info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIVersion: "v1", Resource: "pods"}
 			ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), tc.user)
 			var got bool
@@ -145,7 +145,7 @@ func TestFilterNeedsRequestInfo(t *testing.T) {
 	w := httptest.NewRecorder()
 	FilterSystemOwned(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("reached the handler without RequestInfo")
-	})).ServeHTTP(w, httptest.NewRequest("POST", "/apis/scheduling.kcp.io/v1alpha1/namespaces/ns/assignments", nil))
+	})).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/apis/scheduling.kcp.io/v1alpha1/namespaces/ns/assignments", nil))
 	if w.Code != 500 {
 		t.Errorf("status = %d, want 500", w.Code)
 	}

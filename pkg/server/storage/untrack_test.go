@@ -45,8 +45,8 @@ func TestUntrack(t *testing.T) {
 			untyped := &unstructured.Unstructured{Object: map[string]any{}}
 			untyped.SetManagedFields(tc.entries)
 			typed := &core.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.entries}}
-			check(t, ctx, typed, tc.wants)
-			check(t, ctx, untyped, tc.wants)
+			check(ctx, t, typed, tc.wants)
+			check(ctx, t, untyped, tc.wants)
 			if _, found, _ := unstructured.NestedFieldNoCopy(untyped.Object, "metadata", "managedFields"); found != (tc.wants != nil) {
 				t.Errorf("metadata.managedFields is there: %t, want %t", found, tc.wants != nil)
 			}
@@ -54,7 +54,7 @@ func TestUntrack(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, ctx context.Context, obj interface {
+func check(ctx context.Context, t *testing.T, obj interface {
 	runtime.Object
 	metav1.Object
 }, want []metav1.ManagedFieldsEntry) {

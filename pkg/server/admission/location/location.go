@@ -101,8 +101,7 @@ func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 func (p *Plugin) allowed(ctx context.Context, a admission.Attributes, location *unstructured.Unstructured) (string, error) {
 	target, _, err := unstructured.NestedString(location.Object, "spec", "targetWorkspace")
 	if err != nil || target == "" {
-		// What is no string is refused by the schema.
-		return "", nil
+		return "", nil //nolint:nilerr // what is no string is refused by the schema
 	}
 	cluster, err := p.mayUse(ctx, a, target)
 	if err == nil {
