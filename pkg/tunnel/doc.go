@@ -17,7 +17,7 @@
 // # Replicas
 //
 // A server holds the tunnels that were opened to it, in memory. With several replicas of
-// the server, a request that reaches another one is answered with NotConnected. A syncer
+// the server, a request that reaches another one finds none (ErrNotConnected). A syncer
 // that opens a second tunnel replaces the first.
 package tunnel
 
