@@ -240,7 +240,8 @@ assert "it says that it is blocked" grep -qi "blocked" "$DEMO_DIR/blocked.out"
 assert "it says why, for the other cluster" grep -q "$FROM at Location \"default\": it is drained" "$DEMO_DIR/blocked.out"
 assert "the application still runs on $TO" serving "$TO"
 no_failures
-run kubectl kcp uncordon "$FROM" "$TO"
+# The full one first: as long as it is drained, an empty one is where everything goes.
+run kubectl kcp uncordon "$TO" "$FROM"
 assert_eq "both are as before" "null null null null" "$(admin get synctargets -o json | jq -r '[.items[].spec | .unschedulable, .evictAfter] | map(if . == false then null else . end | tostring) | join(" ")')"
 sleep 3
 assert "nothing moves back by itself" only_on "$TO"

@@ -45,8 +45,11 @@ func (p *Provider) Login(ctx context.Context, in AuthCode) (*Tokens, error) {
 	callback := &callback{state: rand.Text(), answers: make(chan answer, 1)}
 
 	server := &http.Server{Handler: callback, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // it ends when it is shut down
+	}()
 	defer func() {
 		// The person's browser gets its page before the listener goes, also when ctx has
 		// ended.
@@ -55,7 +58,7 @@ func (p *Provider) Login(ctx context.Context, in AuthCode) (*Tokens, error) {
 		if err := server.Shutdown(ctx); err != nil {
 			_ = server.Close() // a browser that keeps its connection open
 		}
-		_ = <-served // the server has been shut down
+		<-served
 	}()
 
 	in.Present(config.AuthCodeURL(callback.state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)))

@@ -136,7 +136,7 @@ func socketAsker(o options) (ask asker, end func()) {
 		out.started = time.Now()
 		defer func() { out.took = time.Since(out.started) }()
 		if conn == nil {
-			c, resp, err := d.DialContext(ctx, o.url, header) //nolint:bodyclose // the dialer has read it: it needs no closing
+			c, resp, err := d.DialContext(ctx, o.url, header)
 			if resp != nil {
 				out.code = resp.StatusCode
 				pod = resp.Header.Get("X-Demo-Pod")
