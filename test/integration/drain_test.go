@@ -151,15 +151,19 @@ func TestDrainHolds(t *testing.T) {
 	if got, want := drain.Namespaces[0].Message, `Job "import" is running`; got != want {
 		t.Errorf("it is blocked because %q, want %q", got, want)
 	}
-	a := s.assignments("batch", "east Active Serving")["east"]
-	if !strings.Contains(a.Status.Message, `it stays: Job "import" is running`) {
-		t.Errorf("the tenant is told %q", a.Status.Message)
-	}
+	framework.Eventually(t, "the tenant is told why it stays", func(context.Context) (bool, string) {
+		told := s.assignments("batch", "east Active Serving")["east"].Status.Message
+		return strings.Contains(told, `it stays: Job "import" is running`), told
+	})
 
-	// It ends, by the word of its target alone: then the namespace goes.
-	s.jobStatus("batch", "east", job, `{"succeeded":1,"startTime":"2030-01-01T00:00:00Z","completionTime":"2030-01-01T00:01:00Z","uncountedTerminatedPods":{},"conditions":[
+	// It ends, by the word of its target alone: then the namespace goes, once the other
+	// target has taken notice of what it need not run again.
+	const ended = `{"succeeded":1,"startTime":"2030-01-01T00:00:00Z","completionTime":"2030-01-01T00:01:00Z","uncountedTerminatedPods":{},"conditions":[
 		{"type":"SuccessCriteriaMet","status":"True","lastTransitionTime":"2030-01-01T00:01:00Z"},
-		{"type":"Complete","status":"True","lastTransitionTime":"2030-01-01T00:01:00Z"}]}`)
+		{"type":"Complete","status":"True","lastTransitionTime":"2030-01-01T00:01:00Z"}]}`
+	s.jobStatus("batch", "east", job, ended)
+	s.assigned("batch", "west")
+	s.jobStatus("batch", "west", job, ended)
 	s.assignments("batch", "east going", "west Active Serving")
 	s.removed("east", "batch")
 	s.drain("east", workloadv1alpha1.DrainEmpty)
@@ -167,11 +171,23 @@ func TestDrainHolds(t *testing.T) {
 	// Another one, on west: forced.
 	s.patchTarget("east", `{"spec":{"evictAfter":null,"unschedulable":null}}`)
 	s.must(s.kube.BatchV1().Jobs("batch").Delete(t.Context(), "import", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
-	s.job("batch")
+	job = s.job("batch")
+	s.jobStatus("batch", "west", job, `{"active":1}`)
 	s.patchTarget("west", fmt.Sprintf(`{"spec":{"evictAfter":%q}}`, time.Now().UTC().Format(time.RFC3339)))
 	s.drain("west", workloadv1alpha1.DrainBlocked, "Blocked")
 	s.patchTarget("west", `{"spec":{"forceEvict":true}}`)
+	s.assigned("batch", "east")
+	s.jobStatus("batch", "east", job, `{"active":1}`)
 	s.assignments("batch", "east Active Serving", "west going")
+}
+
+// assigned waits until a namespace is assigned to a target.
+func (s *stage) assigned(namespace, target string) {
+	s.t.Helper()
+	framework.Eventually(s.t, namespace+" is assigned to "+target, func(ctx context.Context) (bool, string) {
+		_, err := s.clients.Assignments(s.tenant, namespace).Get(ctx, s.key(target), metav1.GetOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 // jobStatus speaks as a syncer about a Job.
