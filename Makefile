@@ -43,6 +43,9 @@ $(BIN)/controller-gen: hack/tools/go.mod hack/tools/go.sum
 $(BIN)/golangci-lint: hack/lint/go.mod hack/lint/go.sum
 	cd hack/lint && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+$(BIN)/gotestsum: hack/tools/go.mod hack/tools/go.sum
+	cd hack/tools && go build -o $@ gotest.tools/gotestsum
+
 .PHONY: generate
 generate: $(BIN)/controller-gen ## Generate deepcopy functions and CRD YAML
 	$(BIN)/controller-gen object crd:crdVersions=v1 paths=./pkg/apis/... output:crd:artifacts:config=pkg/apis/crds
@@ -61,16 +64,16 @@ lint: $(BIN)/golangci-lint ## Run the linters
 test: packages build testbed test-unit test-integration test-e2e ## Run all tests
 
 .PHONY: test-unit
-test-unit: ## Run the tests of single packages
-	go test ./cmd/... ./pkg/... ./test/physical/... ./test/framework/...
+test-unit: $(BIN)/gotestsum ## Run the tests of single packages
+	hack/test.sh ./cmd/... ./pkg/... ./test/physical/... ./test/framework/...
 
 .PHONY: test-integration
-test-integration: ## Run the in-process server tests
-	go test -timeout 20m ./test/integration/...
+test-integration: $(BIN)/gotestsum ## Run the in-process server tests
+	hack/test.sh -timeout 20m ./test/integration/...
 
 .PHONY: test-e2e
-test-e2e: packages build testbed ## Run the end-to-end tests on real clusters (root)
-	KCP_BIN=$(BIN) go test -v -timeout 40m ./test/e2e/...
+test-e2e: packages build testbed $(BIN)/gotestsum ## Run the end-to-end tests on real clusters (root)
+	KCP_BIN=$(BIN) hack/test.sh -timeout 60m ./test/e2e/...
 
 STORY ?= cordon-drain
 .PHONY: demo
