@@ -59,6 +59,7 @@ const (
 type options struct {
 	workers int
 	clock   clock.WithTicker
+	synced  []func(context.Context) bool
 }
 
 // Option changes how a Controller works.
@@ -70,11 +71,18 @@ func WithWorkers(n int) Option { return func(o *options) { o.workers = n } }
 // WithClock sets the clock by which delays are measured, for tests.
 func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = c } }
 
+// WithSynced names what is waited for before the first Reconcile: functions like the
+// WaitForSync of an informer, which return false when the context ends first.
+func WithSynced(waits ...func(context.Context) bool) Option {
+	return func(o *options) { o.synced = append(o.synced, waits...) }
+}
+
 // Controller calls a Reconciler for the keys that are given to it.
 type Controller[K comparable] struct {
 	name       string
 	reconciler Reconciler[K]
 	workers    int
+	synced     []func(context.Context) bool
 	queue      workqueue.TypedRateLimitingInterface[K]
 }
 
@@ -89,6 +97,7 @@ func New[K comparable](name string, r Reconciler[K], opts ...Option) *Controller
 		name:       name,
 		reconciler: r,
 		workers:    o.workers,
+		synced:     o.synced,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff),
 			workqueue.TypedRateLimitingQueueConfig[K]{Name: name, Clock: o.clock},
@@ -102,9 +111,24 @@ func (c *Controller[K]) Enqueue(key K) { c.queue.Add(key) }
 // EnqueueAfter asks for key to be reconciled once d has passed.
 func (c *Controller[K]) EnqueueAfter(key K, d time.Duration) { c.queue.AddAfter(key, d) }
 
+// WaitForSync blocks until all that WithSynced named is there, or until ctx ends; it
+// reports which.
+func (c *Controller[K]) WaitForSync(ctx context.Context) bool {
+	for _, wait := range c.synced {
+		if !wait(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
 // Run works until ctx ends, and returns when every Reconcile that was begun has
 // returned.
 func (c *Controller[K]) Run(ctx context.Context) {
+	if !c.WaitForSync(ctx) {
+		c.queue.ShutDown()
+		return
+	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("controller", c.name))
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()

@@ -42,9 +42,8 @@ type Deps struct {
 type Controller struct {
 	clock clock.PassiveClock
 	// since is when the server began to hear gateways.
-	since  time.Time
-	loop   *reconciler.Controller[string]
-	synced []func(context.Context) bool
+	since time.Time
+	loop  *reconciler.Controller[string]
 
 	instance       func(name string) (*networkingv1alpha1.GatewayInstance, bool)
 	reports        func() []*networkingv1alpha1.GatewayReport
@@ -56,9 +55,8 @@ type Controller struct {
 func New(deps Deps) *Controller {
 	instances, reports := deps.Informers.GatewayInstances(), deps.Informers.GatewayReports()
 	c := &Controller{
-		clock:  deps.Clock,
-		since:  deps.Clock.Now(),
-		synced: []func(context.Context) bool{instances.WaitForSync, reports.WaitForSync},
+		clock: deps.Clock,
+		since: deps.Clock.Now(),
 		instance: func(name string) (*networkingv1alpha1.GatewayInstance, bool) {
 			return instances.Get(logicalcluster.Root, "", name)
 		},
@@ -70,7 +68,7 @@ func New(deps Deps) *Controller {
 			return deps.Clients.GatewayInstances(logicalcluster.From(i)).Delete(ctx, i.Name, o)
 		},
 	}
-	c.loop = reconciler.New[string]("gatewaygc", c, reconciler.WithClock(deps.Clock))
+	c.loop = reconciler.New[string]("gatewaygc", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(instances.WaitForSync, reports.WaitForSync))
 	instances.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayInstance]) {
 		// A renewal is found when the earlier lease has run out.
 		if e.Added || e.Deleted {
@@ -90,14 +88,7 @@ func New(deps Deps) *Controller {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return
-		}
-	}
-	c.loop.Run(ctx)
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // Reconcile forgets one gateway if it is time.
 func (c *Controller) Reconcile(ctx context.Context, name string) (reconciler.Result, error) {

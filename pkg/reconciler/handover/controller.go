@@ -50,7 +50,6 @@ type Controller struct {
 	gatewayReports *informer.Informer[*networkingv1alpha1.GatewayReport]
 	namespaces     *informer.Informer[*corev1.Namespace]
 	objects        map[schema.GroupVersionResource]*objects
-	synced         []func(context.Context) bool
 
 	// unsettled has the namespaces that a change of any target, Location or gateway may
 	// help. It is derived: each plan says whether its namespace belongs here.
@@ -73,32 +72,26 @@ func New(deps Deps) *Controller {
 		objects:        map[schema.GroupVersionResource]*objects{},
 		unsettled:      map[logicalcluster.Key]bool{},
 	}
-	c.loop = reconciler.New[logicalcluster.Key]("handover", c, reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock))
 	for _, gvr := range slices.Concat(placing, mirrored) {
 		c.objects[gvr] = deps.Informers.Unstructured(gvr)
 	}
-	c.synced = append(c.synced,
+	synced := []func(context.Context) bool{
 		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, deps.Informers.Locations().WaitForSync,
 		c.assignments.WaitForSync, c.placements.WaitForSync, c.reports.WaitForSync,
 		c.gateways.WaitForSync, c.gatewayReports.WaitForSync, c.namespaces.WaitForSync,
-	)
-	for _, i := range c.objects {
-		c.synced = append(c.synced, i.WaitForSync)
 	}
+	for _, i := range c.objects {
+		synced = append(synced, i.WaitForSync)
+	}
+	c.loop = reconciler.New[logicalcluster.Key]("handover", c,
+		reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock), reconciler.WithSynced(synced...))
 	c.watch()
 	return c
 }
 
 // Run works until ctx ends. Nothing is decided before every informer holds the server's
 // whole state.
-func (c *Controller) Run(ctx context.Context) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return
-		}
-	}
-	c.loop.Run(ctx)
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // enqueue asks for the plan of a namespace.
 func (c *Controller) enqueue(cluster logicalcluster.Name, namespace string) {

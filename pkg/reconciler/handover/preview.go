@@ -24,10 +24,8 @@ type Forecast struct {
 // Preview says what a drain of a target, begun now, would do with each namespace there.
 // It changes nothing.
 func (c *Controller) Preview(ctx context.Context, target string, force bool) ([]Forecast, error) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return nil, ctx.Err()
-		}
+	if !c.loop.WaitForSync(ctx) {
+		return nil, ctx.Err()
 	}
 	current := c.fleet.Target(target)
 	if current == nil {

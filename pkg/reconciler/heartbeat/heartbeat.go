@@ -59,7 +59,6 @@ type Controller struct {
 	deps    Deps
 	targets *informer.Informer[*workloadv1alpha1.SyncTarget]
 	loop    *reconciler.Controller[logicalcluster.Key]
-	synced  []func(context.Context) bool
 	// syncTarget finds the object behind a target key.
 	syncTarget func(key string) (logicalcluster.Key, bool)
 }
@@ -67,9 +66,10 @@ type Controller struct {
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, targets: deps.Informers.SyncTargets(), syncTarget: deps.Fleet.SyncTarget}
-	c.loop = reconciler.New[logicalcluster.Key]("heartbeat", c, reconciler.WithClock(deps.Clock))
 	assignments := deps.Informers.Assignments()
-	c.synced = append(c.synced, deps.Informers.Workspaces().WaitForSync, c.targets.WaitForSync, assignments.WaitForSync)
+	c.loop = reconciler.New[logicalcluster.Key]("heartbeat", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(
+		deps.Informers.Workspaces().WaitForSync, c.targets.WaitForSync, assignments.WaitForSync,
+	))
 	c.targets.AddHandler(func(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 		if !e.Deleted {
 			c.loop.Enqueue(e.Key)
@@ -84,14 +84,7 @@ func New(deps Deps) *Controller {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return
-		}
-	}
-	c.loop.Run(ctx)
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // Reconcile brings one SyncTarget's status and finalizer up to date.
 func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (reconciler.Result, error) {

@@ -42,14 +42,14 @@ type Controller struct {
 	deps      Deps
 	locations *informer.Informer[*schedulingv1alpha1.Location]
 	loop      *reconciler.Controller[logicalcluster.Key]
-	synced    []func(context.Context) bool
 }
 
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, locations: deps.Informers.Locations()}
-	c.loop = reconciler.New[logicalcluster.Key]("location", c, reconciler.WithWorkers(1), reconciler.WithClock(deps.Clock))
-	c.synced = append(c.synced, deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, c.locations.WaitForSync)
+	c.loop = reconciler.New[logicalcluster.Key]("location", c, reconciler.WithWorkers(1), reconciler.WithClock(deps.Clock), reconciler.WithSynced(
+		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, c.locations.WaitForSync,
+	))
 	c.locations.AddHandler(func(e informer.Event[*schedulingv1alpha1.Location]) {
 		if !e.Deleted {
 			c.loop.EnqueueAfter(e.Key, debounce)
@@ -64,14 +64,7 @@ func New(deps Deps) *Controller {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return
-		}
-	}
-	c.loop.Run(ctx)
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // Reconcile counts one Location's targets.
 func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (reconciler.Result, error) {

@@ -40,17 +40,15 @@ type Controller struct {
 	placements  *informer.Informer[*schedulingv1alpha1.Placement]
 	assignments *informer.Informer[*schedulingv1alpha1.Assignment]
 	loop        *reconciler.Controller[logicalcluster.Key]
-	synced      []func(context.Context) bool
 }
 
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, placements: deps.Informers.Placements(), assignments: deps.Informers.Assignments()}
-	c.loop = reconciler.New[logicalcluster.Key]("placement", c, reconciler.WithClock(deps.Clock))
-	c.synced = append(c.synced,
+	c.loop = reconciler.New[logicalcluster.Key]("placement", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(
 		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, deps.Informers.Locations().WaitForSync,
 		c.placements.WaitForSync, c.assignments.WaitForSync,
-	)
+	))
 	c.placements.AddHandler(func(e informer.Event[*schedulingv1alpha1.Placement]) {
 		if !e.Deleted {
 			c.loop.EnqueueAfter(e.Key, debounce)
@@ -77,14 +75,7 @@ func (c *Controller) enqueueAll() {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	for _, wait := range c.synced {
-		if !wait(ctx) {
-			return
-		}
-	}
-	c.loop.Run(ctx)
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // Reconcile writes one Placement's status.
 func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (reconciler.Result, error) {

@@ -81,7 +81,8 @@ func New(deps Deps) *Controller {
 		followed:    map[schema.GroupVersionResource]bool{},
 		byObject:    map[Key]map[string]bool{},
 	}
-	c.loop = reconciler.New[Key]("status", c, reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock))
+	c.loop = reconciler.New[Key]("status", c,
+		reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock), reconciler.WithSynced(c.reports.WaitForSync, c.assignments.WaitForSync))
 	c.reports.AddHandler(c.reportChanged)
 	c.assignments.AddHandler(func(e informer.Event[*schedulingv1alpha1.Assignment]) {
 		if !e.Added && !e.Deleted && e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
@@ -97,11 +98,7 @@ func New(deps Deps) *Controller {
 }
 
 // Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	if c.reports.WaitForSync(ctx) && c.assignments.WaitForSync(ctx) {
-		c.loop.Run(ctx)
-	}
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 func keyOf(r *workloadv1alpha1.SyncReport) Key {
 	return Key{
