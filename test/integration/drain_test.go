@@ -181,15 +181,6 @@ func TestDrainHolds(t *testing.T) {
 	s.assignments("batch", "east Active Serving", "west going")
 }
 
-// assigned waits until a namespace is assigned to a target.
-func (s *stage) assigned(namespace, target string) {
-	s.t.Helper()
-	framework.Eventually(s.t, namespace+" is assigned to "+target, func(ctx context.Context) (bool, string) {
-		_, err := s.clients.Assignments(s.tenant, namespace).Get(ctx, s.key(target), metav1.GetOptions{})
-		return err == nil, fmt.Sprint(err)
-	})
-}
-
 // jobStatus speaks as a syncer about a Job.
 func (s *stage) jobStatus(namespace, target string, job *batchv1.Job, status string) {
 	s.t.Helper()
