@@ -117,10 +117,10 @@ func (c *config) complete(d deps) {
 		build = genericapiserver.DefaultBuildHandlerChain
 	}
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
-		handler := build(authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(withinWorkspace(apiHandler, gc.Serializer))), gc)
-		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler, gc.Serializer))
-		handler = withCluster(handler, d.resolver, gc.Serializer)
-		return withPublic(handler, d.public)
+		handler := build(authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(withinWorkspace(apiHandler))), gc)
+		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler))
+		handler = withCluster(handler, d.resolver)
+		return withPublic(handler, d.public, gc)
 	}
 }
 

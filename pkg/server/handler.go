@@ -6,18 +6,19 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/virtual"
 )
@@ -36,22 +37,22 @@ type PathResolver interface {
 // strips the prefix that names it, before anything else looks at the path. A request
 // without one speaks to the system cluster, which authorization closes to all but the
 // server itself and its administrators, health and version aside.
-func withCluster(next http.Handler, resolver PathResolver, codecs runtime.NegotiatedSerializer) http.Handler {
+func withCluster(next http.Handler, resolver PathResolver) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		cluster := logicalcluster.System
 		if rest, ok := strings.CutPrefix(req.URL.Path, clustersPrefix); ok {
 			name, path, _ := strings.Cut(rest, "/")
 			if name == "" {
-				writeError(w, req, codecs, errNoWorkspace)
+				apierror.Write(w, req, errNoWorkspace)
 				return
 			}
 			if err := checkPath(req.URL, path); err != nil {
-				writeError(w, req, codecs, err)
+				apierror.Write(w, req, err)
 				return
 			}
 			var err error
 			if cluster, err = resolve(req.Context(), resolver, name); err != nil {
-				writeError(w, req, codecs, err)
+				apierror.Write(w, req, err)
 				return
 			}
 			u := *req.URL
@@ -59,18 +60,30 @@ func withCluster(next http.Handler, resolver PathResolver, codecs runtime.Negoti
 			req = req.Clone(req.Context())
 			req.URL = &u
 		} else if req.URL.Path+"/" == clustersPrefix {
-			writeError(w, req, codecs, errNoWorkspace)
+			apierror.Write(w, req, errNoWorkspace)
 			return
 		}
 		next.ServeHTTP(w, req.WithContext(logicalcluster.WithCluster(req.Context(), cluster)))
 	})
 }
 
-// withPublic serves what needs no authentication before everything else.
-func withPublic(next http.Handler, public *http.ServeMux) http.Handler {
+// Bounds of what anybody may ask for without authentication.
+const (
+	publicInFlight = 100
+	publicTimeout  = 30 * time.Second
+)
+
+// withPublic serves what needs no authentication before everything else. It stands
+// outside priority and fairness, so it has bounds of its own.
+func withPublic(next http.Handler, public *http.ServeMux, gc *genericapiserver.Config) http.Handler {
+	bounded := http.TimeoutHandler(public, publicTimeout, "the server took too long to answer")
+	bounded = genericfilters.WithMaxInFlightLimit(bounded, publicInFlight, publicInFlight, gc.LongRunningFunc)
+	bounded = genericfilters.WithHTTPLogging(bounded)
+	bounded = genericapifilters.WithRequestInfo(bounded, gc.RequestInfoResolver)
+	bounded = genericfilters.WithPanicRecovery(bounded, gc.RequestInfoResolver)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if handler, pattern := public.Handler(req); pattern != "" {
-			handler.ServeHTTP(w, req)
+		if _, pattern := public.Handler(req); pattern != "" {
+			bounded.ServeHTTP(w, req)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -131,10 +144,6 @@ func notFound(message string) error {
 	}}
 }
 
-func writeError(w http.ResponseWriter, req *http.Request, codecs runtime.NegotiatedSerializer, err error) {
-	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, req)
-}
-
 // longRunning is upstream's notion of a long-running request, extended to the streams
 // of virtual workspaces, which are no resource requests to it.
 func longRunning() request.LongRunningRequestCheck {
@@ -151,7 +160,7 @@ func longRunning() request.LongRunningRequestCheck {
 // workspace that does not exist, which only administrators bring this far, and keeps
 // from a workspace's own admins what speaks of the whole server: metrics, profiles, the
 // state of priority and fairness. RBAC of a workspace cannot give that.
-func withinWorkspace(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+func withinWorkspace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		cluster, err := logicalcluster.FromContext(req.Context())
 		switch {
@@ -162,7 +171,7 @@ func withinWorkspace(next http.Handler, codecs runtime.NegotiatedSerializer) htt
 			err = notFound("nothing is served in a workspace at " + req.URL.Path)
 		}
 		if err != nil {
-			writeError(w, req, codecs, err)
+			apierror.Write(w, req, err)
 			return
 		}
 		next.ServeHTTP(w, req)

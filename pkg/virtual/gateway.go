@@ -15,10 +15,8 @@ import (
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/server/admission"
+	"github.com/13eedeaf/kcp/pkg/server/pki"
 )
-
-// GatewayGroup is the group of the users that gateways are.
-const GatewayGroup = "system:kcp:gateways"
 
 // gateway is the virtual workspace of the global ingress, with base /services/gateway:
 // all Ingresses and what it takes to serve them. Gateways write their reports and
@@ -73,8 +71,8 @@ func (h *Handler) gateway() *workspace {
 }
 
 func (h *Handler) enterGateway(_ context.Context, u user.Info, path string) (*scope, string, error) {
-	if !slices.Contains(u.GetGroups(), GatewayGroup) && !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
-		return nil, "", apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("user %q is no gateway: group %q is wanted", u.GetName(), GatewayGroup))
+	if !slices.Contains(u.GetGroups(), pki.GatewayGroup) && !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return nil, "", apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("user %q is no gateway: group %q is wanted", u.GetName(), pki.GatewayGroup))
 	}
 	return &scope{writer: admission.Gateway()}, path, nil
 }

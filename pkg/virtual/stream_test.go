@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/pki"
 )
 
 const (
@@ -333,7 +334,7 @@ func TestGatewayStreams(t *testing.T) {
 		"discovery.k8s.io/v1/endpointslices":          {"c1|ns/mirror"},
 		"networking.kcp.io/v1alpha1/gatewayinstances": {"root|g1"},
 	} {
-		if diff := cmp.Diff(want, w.stream("/services/gateway/clusters/*/apis/"+path, GatewayGroup).sync().keys()); diff != "" {
+		if diff := cmp.Diff(want, w.stream("/services/gateway/clusters/*/apis/"+path, pki.GatewayGroup).sync().keys()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
@@ -341,7 +342,7 @@ func TestGatewayStreams(t *testing.T) {
 		t.Errorf("stream of secrets: %d, want 404: gateways need none", code)
 	}
 	w.put("ingresses", obj("Ingress", "c2", "ns", "a"))
-	w.stream("/services/gateway/clusters/*/apis/networking.k8s.io/v1/ingresses", GatewayGroup).shows("c1|ns/a", "c2|ns/a")
+	w.stream("/services/gateway/clusters/*/apis/networking.k8s.io/v1/ingresses", pki.GatewayGroup).shows("c1|ns/a", "c2|ns/a")
 	if code, _ := w.do("GET", "/services/gateway/clusters/*/apis/networking.k8s.io/v1/ingresses"+start, "", "", "system:authenticated"); code != 403 {
 		t.Errorf("stream by a tenant: %d, want 403", code)
 	}

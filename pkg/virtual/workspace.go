@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/admission"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 )
 
 // workspace is one virtual workspace.
@@ -95,17 +94,10 @@ type call struct {
 	path string
 }
 
-// codecs writes Status objects and lists of discovery.
-var codecs = func() serializer.CodecFactory {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return serializer.NewCodecFactory(scheme)
-}()
-
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h.serve(w, r); err != nil {
-		responsewriters.RespondWithError(w, r, err, codecs)
+		apierror.Write(w, r, err)
 	}
 }
 

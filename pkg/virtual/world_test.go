@@ -23,13 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 	"github.com/13eedeaf/kcp/pkg/tunnel"
 )
 
@@ -305,7 +305,7 @@ func (w *world) serveAPI(rw http.ResponseWriter, r *http.Request) {
 		}
 		obj, ok := w.objects[info.Resource][logicalcluster.Key{Cluster: cluster, Namespace: info.Namespace, Name: info.Name}]
 		if !ok {
-			responsewriters.RespondWithError(rw, r, apierrors.NewNotFound(gr, info.Name), codecs)
+			apierror.Write(rw, r, apierrors.NewNotFound(gr, info.Name))
 			return
 		}
 		_ = json.NewEncoder(rw).Encode(obj.Object)

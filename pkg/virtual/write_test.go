@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/pki"
 )
 
 // writeWorld has two targets that share namespace c1/ns; c1/private is west's alone.
@@ -316,7 +317,7 @@ func TestGatewayWrites(t *testing.T) {
 		"a report of all clusters": {"POST", "/clusters/*/apis/networking.kcp.io/v1alpha1/namespaces/ns/gatewayreports", jsonType, 405},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if code, answer := w.do(tc.method, "/services/gateway"+tc.path, tc.contentType, `{"spec":{}}`, GatewayGroup); code != tc.wantCode {
+			if code, answer := w.do(tc.method, "/services/gateway"+tc.path, tc.contentType, `{"spec":{}}`, pki.GatewayGroup); code != tc.wantCode {
 				t.Errorf("got %d %v, want %d", code, answer, tc.wantCode)
 			}
 		})

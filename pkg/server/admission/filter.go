@@ -9,10 +9,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -20,6 +17,7 @@ import (
 	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 )
 
 // owners names, for each system-owned resource, who writes it; for messages.
@@ -31,13 +29,6 @@ var owners = map[schema.GroupResource]string{
 }
 
 var readVerbs = []string{"get", "list", "watch"}
-
-// codecs writes Status objects.
-var codecs = func() serializer.CodecFactory {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return serializer.NewCodecFactory(scheme)
-}()
 
 type ownIdentityKey struct{}
 
@@ -77,7 +68,7 @@ func FilterSystemOwned(next http.Handler) http.Handler {
 		}
 		gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 		if owner, ok := owners[gr]; ok {
-			responsewriters.RespondWithError(w, r, refusal(gr, info.Name, owner), codecs)
+			apierror.Write(w, r, refusal(gr, info.Name, owner))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -434,7 +433,7 @@ func TestActsIn(t *testing.T) {
 		got := !tc.want
 		authn.FilterImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			got = authn.ActsIn(r.Context(), tc.user, clusterA)
-		}), legacyscheme.Codecs).ServeHTTP(httptest.NewRecorder(), req)
+		})).ServeHTTP(httptest.NewRecorder(), req)
 		if got != tc.want {
 			t.Errorf("%s: ActsIn = %v, want %v", name, got, tc.want)
 		}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/rest"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/authentication"
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // registers Status
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
@@ -84,7 +83,7 @@ func TestTokenReview(t *testing.T) {
 func TestFilterImpersonation(t *testing.T) {
 	handler := authn.FilterImpersonation(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
-	}), legacyscheme.Codecs)
+	}))
 	for header, want := range map[string]int{
 		"Impersonate-User":         http.StatusNoContent,
 		"Impersonate-Extra-scopes": http.StatusNoContent,

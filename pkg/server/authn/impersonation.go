@@ -10,13 +10,12 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 )
 
 // A tenant is admin of a workspace and so may impersonate anybody in it. What follows
@@ -27,14 +26,14 @@ type impersonatedKey struct{}
 // FilterImpersonation refuses requests that impersonate a reserved Extra key, and
 // remembers for ActsIn in which cluster a request impersonates. It goes before
 // upstream's impersonation filter and after the cluster is known.
-func FilterImpersonation(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+func FilterImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		impersonates := false
 		for header := range req.Header {
 			if key, ok := impersonatedExtra(header); ok && strings.HasPrefix(key, reservedPrefix) {
 				err := apierrors.NewForbidden(schema.GroupResource{Group: authenticationv1.GroupName, Resource: "userextras"}, key,
 					fmt.Errorf("keys below %s are set by the server only", reservedPrefix))
-				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, req)
+				apierror.Write(w, req, err)
 				return
 			}
 			impersonates = impersonates || strings.HasPrefix(strings.ToLower(header), "impersonate-")

@@ -17,12 +17,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -30,6 +26,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/placement"
+	"github.com/13eedeaf/kcp/pkg/server/apierror"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
 )
 
@@ -49,18 +46,11 @@ type Handler struct {
 	Path func(logicalcluster.Name) (logicalcluster.Path, bool)
 }
 
-// codecs writes Status objects.
-var codecs = func() serializer.CodecFactory {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return serializer.NewCodecFactory(scheme)
-}()
-
 // ServeHTTP implements http.Handler. It belongs behind authentication.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	previews, err := h.serve(r)
 	if err != nil {
-		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Version: "v1"}, w, r)
+		apierror.Write(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
