@@ -2,12 +2,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/13eedeaf/kcp/pkg/exitcode"
 	"github.com/13eedeaf/kcp/pkg/gateway"
 	"github.com/13eedeaf/kcp/pkg/idp"
 )
@@ -20,8 +20,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newStartCommand(), gateway.NewCommand(), idp.NewCommand(), newVersionCommand())
-	if err := root.ExecuteContext(genericapiserver.SetupSignalContext()); err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
+	exitcode.Mark(root)
+	cmd, err := root.ExecuteContextC(genericapiserver.SetupSignalContext())
+	os.Exit(exitcode.Report(os.Stderr, cmd, err))
 }

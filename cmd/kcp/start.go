@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/logs"
 	"k8s.io/component-base/term"
 
+	"github.com/13eedeaf/kcp/pkg/exitcode"
 	"github.com/13eedeaf/kcp/pkg/server"
 	"github.com/13eedeaf/kcp/pkg/server/options"
 	"github.com/13eedeaf/kcp/pkg/server/pki"
@@ -57,14 +58,14 @@ func start(ctx context.Context, o *options.Options, out io.Writer) error {
 	// The server's own client need not log the warnings that the server sends it.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	if err := o.ApplyLogging(); err != nil {
-		return err
+		return exitcode.Wrongly(err)
 	}
 	completed, err := o.Complete()
 	if err != nil {
-		return err
+		return exitcode.Wrongly(err)
 	}
 	if err := errors.Join(completed.Validate()...); err != nil {
-		return err
+		return exitcode.Wrongly(err)
 	}
 	s, err := server.New(ctx, completed)
 	if err != nil {

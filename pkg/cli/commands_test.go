@@ -68,3 +68,20 @@ func TestArgumentsComplete(t *testing.T) {
 		}
 	})
 }
+
+// TestFlagValuesComplete finds flags whose values nobody completes; what a person makes
+// up cannot be.
+func TestFlagValuesComplete(t *testing.T) {
+	free := []string{
+		"v", "timeout", "depth", "listen-port", "ca-fingerprint", "browser-command", "labels", "syncer-image", "replicas",
+		"kcp-url", "server", "issuer", "client-id", "user",
+	}
+	everyCommand(t, func(t *testing.T, _ string, cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			_, completes := cmd.GetFlagCompletionFunc(f.Name)
+			if takes := f.NoOptDefVal == ""; takes && completes == slices.Contains(free, f.Name) {
+				t.Errorf("--%s completes its values: %v; see app.flag", f.Name, completes)
+			}
+		})
+	})
+}

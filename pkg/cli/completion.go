@@ -139,7 +139,7 @@ func (a *app) flag(f *pflag.Flag) cobra.CompletionFunc {
 		return fixed(strings.Split(formats, ", ")...)
 	case f.Name == "color":
 		return fixed("auto", "always", "never")
-	case f.Name == "kubeconfig", f.Name == "certificate-authority", f.Name == "syncer-kubeconfig", f.Name == "output":
+	case f.Name == "kubeconfig", f.Name == "certificate-authority", f.Name == "syncer-kubeconfig", f.Name == "cluster-kubeconfig", f.Name == "output":
 		return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -152,11 +152,22 @@ func (a *app) flag(f *pflag.Flag) cobra.CompletionFunc {
 			return beginning(typed, slices.Sorted(maps.Keys(cfg.Contexts))), cobra.ShellCompDirectiveNoFileComp
 		}
 	case f.Name == "workspace":
-		return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return a.find(cmd, workspacePaths, typed), cobra.ShellCompDirectiveNoFileComp
-		}
+		return a.found(workspacePaths)
+	case f.Name == "type":
+		return a.found(workspaceTypes)
 	}
 	return nil
+}
+
+// found completes the values of a flag with what the server has.
+func (a *app) found(find candidates) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.find(cmd, find, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func workspaceTypes(ctx context.Context, s *session.Session, _ string) []cobra.Completion {
+	return describe(workspace.Types(ctx, s))
 }
 
 func anyWorkspace(ctx context.Context, s *session.Session, typed string) []cobra.Completion {
@@ -180,6 +191,10 @@ func workspacePaths(ctx context.Context, s *session.Session, typed string) []cob
 func describe(found []workspace.Candidate) []cobra.Completion {
 	out := make([]cobra.Completion, 0, len(found))
 	for _, c := range found {
+		if c.What == "" {
+			out = append(out, c.Name)
+			continue
+		}
 		out = append(out, cobra.CompletionWithDesc(c.Name, c.What))
 	}
 	return out

@@ -8,12 +8,9 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/cli/doctor"
 	"github.com/13eedeaf/kcp/pkg/cli/login"
-	"github.com/13eedeaf/kcp/pkg/cli/printer"
-	"github.com/13eedeaf/kcp/pkg/cli/problem"
 )
 
 func (a *app) doctor() *cobra.Command {
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong between you and your workloads",
@@ -23,18 +20,19 @@ wrong comes with a hint. The exit code is 1 if a check failed.`,
 		Example: `  kubectl kcp doctor
   kubectl kcp doctor -o json`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format.Output != "" && !format.Structured() {
-				return problem.Usage("output format %q is not one of json, yaml", format.Output)
-			}
-			use := &doctor.Doctor{
-				Console: a.console, Clock: a.clock, Config: a.store(), Printer: a.printer(format),
-				Context: a.context, Open: a.open, Login: a.loginState,
-			}
-			return use.Do(cmd.Context())
-		},
 	}
-	cmd.Flags().StringVarP(&format.Output, "output", "o", "", formatsPrefix+"json, yaml")
+	output := a.outputFlags(cmd, "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, err := output()
+		if err != nil {
+			return err
+		}
+		use := &doctor.Doctor{
+			Console: a.console, Clock: a.clock, Config: a.store(), Printer: out,
+			Context: a.context, Open: a.open, Login: a.loginState,
+		}
+		return use.Do(cmd.Context())
+	}
 	a.contextFlags(cmd)
 	return cmd
 }

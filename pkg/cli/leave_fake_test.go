@@ -58,10 +58,12 @@ func init() {
 		file := ts.MkAbs(args[0])
 		ts.Check(os.WriteFile(file, []byte(strings.ReplaceAll(ts.ReadFile(file), "$KEY", ts.Getenv("KEY"))), 0o600))
 	}
-	// targetkey NAME: set KEY to the key of a sync target of root:compute.
+	// targetkey NAME [PATH]: set KEY to the key of a sync target, of root:compute if no path
+	// is given.
 	scriptCommands["targetkey"] = func(ts *testscript.TestScript, _ bool, args []string) {
-		uid := fakeOf(ts).get("root:compute", "synctargets", args[0])["metadata"].(object)["uid"].(string)
-		ts.Setenv("KEY", workloadv1alpha1.TargetKey(logicalcluster.Name(idOf("root:compute")), types.UID(uid)))
+		path := append(args, "root:compute")[1]
+		uid := fakeOf(ts).get(path, "synctargets", args[0])["metadata"].(object)["uid"].(string)
+		ts.Setenv("KEY", workloadv1alpha1.TargetKey(logicalcluster.Name(idOf(path)), types.UID(uid)))
 	}
 }
 

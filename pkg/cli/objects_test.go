@@ -24,7 +24,7 @@ type event struct {
 }
 
 var kinds = map[string]string{
-	"workspaces": "Workspace", "logicalclusters": "LogicalCluster", "synctargets": "SyncTarget", "locations": "Location", "placements": "Placement",
+	"workspaces": "Workspace", "workspacetypes": "WorkspaceType", "logicalclusters": "LogicalCluster", "synctargets": "SyncTarget", "locations": "Location", "placements": "Placement",
 	"namespaces": "Namespace", "serviceaccounts": "ServiceAccount", "clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",
 }
 
@@ -42,6 +42,12 @@ func (f *fake) seed() error {
 	for _, path := range []string{"root", "root:compute", "root:org", "root:org:team", "root:private", "root:users"} {
 		f.addWorkspace(path, "universal")
 	}
+	for name, serverOnly := range map[string]bool{"universal": false, "special": false, "home": true} {
+		f.put("root", "workspacetypes", object{
+			"apiVersion": "tenancy.kcp.io/v1alpha1", "metadata": object{"name": name}, "spec": object{"serverOnly": serverOnly},
+		})
+	}
+	f.put("root:org", "workspacetypes", object{"apiVersion": "tenancy.kcp.io/v1alpha1", "metadata": object{"name": "service"}})
 	f.put("root:org:team", "locations", object{
 		"apiVersion": "scheduling.kcp.io/v1alpha1",
 		"metadata":   object{"name": "default", "annotations": object{"kcp.io/path": "root"}},
@@ -183,6 +189,9 @@ func (f *fake) serveObjects(w http.ResponseWriter, r *http.Request) {
 		return
 	case unknown:
 		status(w, http.StatusNotFound, "NotFound", fmt.Sprintf("workspace %q not found", t.path))
+		return
+	case user != "admin" && t.path == f.value("hidden"):
+		status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("access to workspace %q denied", t.path))
 		return
 	case user != "admin" && (t.path == "root:private" || t.path == "root:users" || strings.HasPrefix(t.path+":", "root:users:") && t.path != "root:users" && !strings.HasPrefix(t.path+":", "root:users:"+user+":")):
 		status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("access to workspace %q denied", t.path))

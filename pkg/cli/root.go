@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,9 @@ func (a *app) command() *cobra.Command {
 		Long: `Work with kcp: log in, choose a workspace, run workloads on many clusters.
 
 A workspace is a Kubernetes API of your own. After "kubectl kcp login" you stand in your
-home workspace, and every kubectl command works there.`,
+home workspace, and every kubectl command works there.
+
+Exit codes: 0 done; 1 failed; 2 called wrongly, or cancelled; 4 log in first.`,
 		Example: `  kubectl kcp login https://kcp.example.com:6443
   kubectl kcp ws
   kubectl kcp ws create team --use`,
@@ -133,6 +136,14 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atMostOne is for a command with one argument that may be left out.
+func atMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usageError(cmd, "%q is one argument too many", args[1])
+	}
+	return nil
+}
+
 // describe explains an error. The kubeconfig is read again for the hint on how to log
 // in; what is wrong with it then is not the news.
 func (a *app) describe(err error) *problem.Problem {
@@ -151,10 +162,48 @@ func (a *app) contextFlags(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&a.workspace, "workspace", "", "path of the workspace to work in instead of the current one")
 }
 
-// outputFlags adds the flags of commands that list or show objects.
-func outputFlags(cmd *cobra.Command, f *printer.Format) {
-	cmd.Flags().StringVarP(&f.Output, "output", "o", "", formatsPrefix+strings.Join(printer.Formats, ", "))
-	cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "leave the headers of a table out")
+// outputFlags gives a command -o with these formats and, where tables are among them,
+// --no-headers. What it returns makes the printer, once the flags were read.
+func (a *app) outputFlags(cmd *cobra.Command, formats ...string) func() (printer.Printer, error) {
+	var f printer.Format
+	cmd.Flags().StringVarP(&f.Output, "output", "o", "", formatsPrefix+strings.Join(formats, ", "))
+	if slices.Contains(formats, "table") {
+		cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "leave the headers of a table out")
+	}
+	return func() (printer.Printer, error) {
+		out := printer.Printer{Out: a.console.Out, Scheme: session.Scheme, Format: f}
+		if f.Output == "" || slices.Contains(formats, f.Output) {
+			return out, nil
+		}
+		return out, problem.Usage("output format %q is not one of %s", f.Output, strings.Join(formats, ", "))
+	}
+}
+
+// act makes a command do something in the workspace that the flags and the kubeconfig say.
+func (a *app) act(cmd *cobra.Command, do func(ctx context.Context, s *session.Session, args []string) error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := a.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), s, args)
+	}
+}
+
+// show is act for commands that list or show something, in each of printer.Formats.
+func (a *app) show(cmd *cobra.Command, do func(ctx context.Context, s *session.Session, out printer.Printer, args []string) error) {
+	output := a.outputFlags(cmd, printer.Formats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		out, err := output()
+		if err != nil {
+			return err
+		}
+		s, err := a.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), s, out, args)
+	}
 }
 
 // open opens the workspace that the flags and the kubeconfig say.
@@ -176,10 +225,6 @@ func (a *app) tokens() (*login.GetToken, error) {
 		return nil, err
 	}
 	return &login.GetToken{Console: a.console, Clock: a.clock, Cache: cache}, nil
-}
-
-func (a *app) printer(f printer.Format) printer.Printer {
-	return printer.Printer{Out: a.console.Out, Scheme: session.Scheme, Format: f}
 }
 
 // self returns the command by which kubectl finds this program: its name where that is

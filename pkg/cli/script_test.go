@@ -9,7 +9,8 @@
 //	 5 no terminal: no question, the error has the command  workspace, terminal, console.TestConfirm
 //	 6 errors: one line, a hint with a command              checkError at every "code", login_trouble,
 //	                                                        help, locked, gettoken, problem.TestDescribe
-//	 7 exit codes 0 1 2 4; usage only for wrong calls       checkError at every "code", gettoken (4)
+//	 7 exit codes 0 1 2 4; usage only for wrong calls       checkError at every "code", gettoken (4), help;
+//	                                                        all programs: e2e.TestCalledWrongly, exitcode.TestReport
 //	 8 login: PKCE, ports, code on another device, Ctrl-C,
 //	   time-out, trust; the user stands at home             login, login_trouble, login_device,
 //	                                                        oidcflow.TestLogin, TestLoginByDevice, console.TestHere
@@ -23,7 +24,8 @@
 //	13 insecure warns each time; no secret is a flag        output, login_trouble, TestFlags
 //	14 progress on a terminal, lines elsewhere; --timeout
 //	   names what is missing                                terminal, workspace, drain, console.TestProgress…
-//	15 completion within a second, silent on failure        completion, TestArgumentsComplete
+//	15 completion within a second, silent on failure        completion, TestArgumentsComplete,
+//	                                                        TestFlagValuesComplete
 //	16 help has an example each; version works offline      help, TestHelp
 //	17 cordon, uncordon, drain as kubectl's                 workload, drain, workload's tests
 //

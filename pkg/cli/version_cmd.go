@@ -22,7 +22,6 @@ type versions struct {
 }
 
 func (a *app) version() *cobra.Command {
-	var format printer.Format
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -30,36 +29,41 @@ func (a *app) version() *cobra.Command {
 		Example: `  kubectl kcp version
   kubectl kcp version --client -o json`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format.Output != "" && !format.Structured() {
-				return problem.Usage("output format %q is not one of json, yaml", format.Output)
-			}
-			out := versions{Client: version.Get()}
-			var away *problem.Problem
-			if !clientOnly {
-				out.Server, away = a.serverVersion(cmd.Context())
-			}
-			if format.Structured() {
-				if err := a.printer(format).Value(out); err != nil {
-					return err
-				}
-			} else {
-				a.console.Print("Client: %s (Kubernetes %s)", out.Client.Version, out.Client.Kubernetes)
-				if out.Server != nil {
-					a.console.Print("Server: %s", out.Server.GitVersion)
-				}
-			}
-			// The client's version is an answer, so an absent server is no failure.
-			if away != nil {
-				a.console.Note("Server: unknown (%s)", away.Error())
-			}
-			return nil
-		},
 	}
-	cmd.Flags().StringVarP(&format.Output, "output", "o", "", "output format: json, yaml")
+	output := a.outputFlags(cmd, "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, err := output()
+		if err != nil {
+			return err
+		}
+		return a.showVersions(cmd.Context(), out, clientOnly)
+	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "do not ask the server")
 	cmd.Flags().StringVar(&a.context, "context", "", "kubeconfig context to use instead of the current one")
 	return cmd
+}
+
+func (a *app) showVersions(ctx context.Context, out printer.Printer, clientOnly bool) error {
+	both := versions{Client: version.Get()}
+	var away *problem.Problem
+	if !clientOnly {
+		both.Server, away = a.serverVersion(ctx)
+	}
+	if out.Format.Structured() {
+		if err := out.Value(both); err != nil {
+			return err
+		}
+	} else {
+		a.console.Print("Client: %s (Kubernetes %s)", both.Client.Version, both.Client.Kubernetes)
+		if both.Server != nil {
+			a.console.Print("Server: %s", both.Server.GitVersion)
+		}
+	}
+	// The client's version is an answer, so an absent server is no failure.
+	if away != nil {
+		a.console.Note("Server: unknown (%s)", away.Error())
+	}
+	return nil
 }
 
 func (a *app) serverVersion(ctx context.Context) (*apiversion.Info, *problem.Problem) {

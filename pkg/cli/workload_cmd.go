@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/13eedeaf/kcp/pkg/cli/printer"
+	"github.com/13eedeaf/kcp/pkg/cli/session"
 	"github.com/13eedeaf/kcp/pkg/cli/workload"
 )
 
@@ -31,14 +34,10 @@ func (a *app) cordonCommand(cordon bool, cmd *cobra.Command) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := a.open(cmd.Context())
-		if err != nil {
-			return err
-		}
+	a.act(cmd, func(ctx context.Context, s *session.Session, args []string) error {
 		use := &workload.Cordon{Console: a.console, Session: s}
-		return use.Do(cmd.Context(), args, cordon)
-	}
+		return use.Do(ctx, args, cordon)
+	})
 	a.contextFlags(cmd)
 	return cmd
 }
@@ -46,7 +45,6 @@ func (a *app) cordonCommand(cordon bool, cmd *cobra.Command) *cobra.Command {
 func (a *app) drain() *cobra.Command {
 	var in workload.DrainInput
 	var dryRun bool
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "drain NAME",
 		Short: "Move everything off a cluster without an interruption",
@@ -66,28 +64,23 @@ code 1 if something would stay.`,
   kubectl kcp drain us-east1 --detach
   kubectl kcp drain us-east1 --timeout 10m`,
 		Args: exactArgs("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Name = args[0]
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			if !dryRun && format != (printer.Format{}) {
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !dryRun && (cmd.Flags().Changed("output") || cmd.Flags().Changed("no-headers")) {
 				return usageError(cmd, "-o and --no-headers go with --dry-run")
 			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if dryRun {
-				use := &workload.Preview{Console: a.console, Session: s, Printer: a.printer(format)}
-				return use.Do(cmd.Context(), in.Name, in.Force)
-			}
-			use := &workload.Drain{Console: a.console, Session: s, Clock: a.clock}
-			return use.Do(cmd.Context(), in)
+			return nil
 		},
 	}
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, args []string) error {
+		in.Name = args[0]
+		if dryRun {
+			use := &workload.Preview{Console: a.console, Session: s, Printer: out}
+			return use.Do(ctx, in.Name, in.Force)
+		}
+		use := &workload.Drain{Console: a.console, Session: s, Clock: a.clock}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would move where and what would stay")
-	outputFlags(cmd, &format)
 	cmd.Flags().BoolVar(&in.Detach, "detach", false, "return at once; the server goes on")
 	cmd.Flags().BoolVar(&in.Force, "force", false, "move also what cannot run elsewhere or would lose its state")
 	cmd.Flags().DurationVar(&in.Timeout, "timeout", 0, "how long to wait; 0 means until it is empty or blocked")
@@ -96,7 +89,6 @@ code 1 if something would stay.`,
 }
 
 func (a *app) explain() *cobra.Command {
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "explain NAMESPACE",
 		Short: "Say where a namespace runs, and why there",
@@ -106,19 +98,11 @@ say, and for each other target whether something new could go there.`,
 		Example: `  kubectl kcp explain shop
   kubectl kcp explain shop -o yaml`,
 		Args: exactArgs("NAMESPACE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workload.Explain{Console: a.console, Session: s, Printer: a.printer(format)}
-			return use.Do(cmd.Context(), args[0])
-		},
 	}
-	outputFlags(cmd, &format)
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, args []string) error {
+		use := &workload.Explain{Console: a.console, Session: s, Printer: out}
+		return use.Do(ctx, args[0])
+	})
 	a.contextFlags(cmd)
 	return cmd
 }
@@ -150,16 +134,12 @@ the kubeconfig hold its token: keep them as secret as one.`,
   kubectl kcp workload sync us-east1 --labels region=us-east --output us-east1.yaml
   kubectl kcp workload sync us-east1 --syncer-kubeconfig syncer.kubeconfig --output us-east1.yaml`,
 		Args: exactArgs("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Name = args[0]
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workload.Sync{Console: a.console, Session: s, Now: a.clock.Now}
-			return use.Do(cmd.Context(), in)
-		},
 	}
+	a.act(cmd, func(ctx context.Context, s *session.Session, args []string) error {
+		in.Name = args[0]
+		use := &workload.Sync{Console: a.console, Session: s, Now: a.clock.Now}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().StringToStringVar(&in.Labels, "labels", nil, "labels of the sync target (key=value), for Locations to select")
 	cmd.Flags().StringVarP(&in.Output, "output", "o", "-", "file for the manifest, mode 0600; - is stdout")
 	cmd.Flags().StringVar(&in.Image, "syncer-image", "", "image of the syncer; without one the manifest says how to run the binary")
@@ -184,16 +164,12 @@ silent for long enough; should it return, its syncer removes what it has.`,
   kubectl kcp workload unsync us-east1 --yes | kubectl --kubeconfig us-east1.kubeconfig delete --ignore-not-found -f -
   kubectl kcp workload unsync us-east1 --yes --force --timeout 10m`,
 		Args: exactArgs("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Name = args[0]
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workload.Unsync{Console: a.console, Session: s, Clock: a.clock}
-			return use.Do(cmd.Context(), in)
-		},
 	}
+	a.act(cmd, func(ctx context.Context, s *session.Session, args []string) error {
+		in.Name = args[0]
+		use := &workload.Unsync{Console: a.console, Session: s, Clock: a.clock}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().BoolVar(&in.Yes, "yes", false, "do it without being asked")
 	cmd.Flags().BoolVar(&in.Force, "force", false, "drain also what cannot run elsewhere or would lose its state")
 	cmd.Flags().DurationVar(&in.Timeout, "timeout", 0, "how long to wait; 0 means until it is gone or blocked")
@@ -203,7 +179,6 @@ silent for long enough; should it return, its syncer removes what it has.`,
 }
 
 func (a *app) workloadList() *cobra.Command {
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -211,18 +186,10 @@ func (a *app) workloadList() *cobra.Command {
 		Example: `  kubectl kcp workload list
   kubectl kcp workload list --workspace root:compute -o wide`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workload.List{Console: a.console, Session: s, Printer: a.printer(format), Now: a.clock.Now}
-			return use.Do(cmd.Context())
-		},
 	}
-	outputFlags(cmd, &format)
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, _ []string) error {
+		use := &workload.List{Console: a.console, Session: s, Printer: out, Now: a.clock.Now}
+		return use.Do(ctx)
+	})
 	return cmd
 }

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/13eedeaf/kcp/pkg/cli/printer"
+	"github.com/13eedeaf/kcp/pkg/cli/session"
 	"github.com/13eedeaf/kcp/pkg/cli/workspace"
 )
 
@@ -31,32 +33,24 @@ func (a *app) workspaces() *cobra.Command {
   kubectl kcp ws ..
   kubectl kcp ws create team --use
   kubectl kcp ws tree root`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usageError(cmd, "%q is one argument too many", args[1])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				in.Target = args[0]
-			}
-			return a.use(cmd, in)
-		},
+		Args: atMostOne,
 	}
+	a.use(cmd, &in)
 	a.contextFlags(cmd)
 	cmd.Flags().BoolVar(&in.Short, "short", false, "print the path alone, as for a shell prompt")
 	cmd.AddCommand(a.workspaceUse(), a.workspaceCreate(), a.workspaceList(), a.workspaceTree(), a.workspaceDelete())
 	return cmd
 }
 
-func (a *app) use(cmd *cobra.Command, in workspace.UseInput) error {
-	s, err := a.open(cmd.Context())
-	if err != nil {
-		return err
-	}
-	use := &workspace.Use{Console: a.console, Config: a.store(), Session: s}
-	return use.Do(cmd.Context(), in)
+// use makes a command go to the workspace that its argument names, if there is one.
+func (a *app) use(cmd *cobra.Command, in *workspace.UseInput) {
+	a.act(cmd, func(ctx context.Context, s *session.Session, args []string) error {
+		if len(args) > 0 {
+			in.Target = args[0]
+		}
+		use := &workspace.Use{Console: a.console, Config: a.store(), Session: s}
+		return use.Do(ctx, *in)
+	})
 }
 
 func (a *app) workspaceUse() *cobra.Command {
@@ -68,18 +62,14 @@ func (a *app) workspaceUse() *cobra.Command {
   kubectl kcp ws use team
   kubectl kcp ws use -`,
 		Args: exactArgs("PATH"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Target = args[0]
-			return a.use(cmd, in)
-		},
 	}
+	a.use(cmd, &in)
 	cmd.Flags().BoolVar(&in.Short, "short", false, "print the path alone")
 	return cmd
 }
 
 func (a *app) workspaceCreate() *cobra.Command {
 	var in workspace.CreateInput
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a workspace below the current one",
@@ -87,33 +77,24 @@ func (a *app) workspaceCreate() *cobra.Command {
   kubectl kcp ws create org --type organization --use
   kubectl kcp ws create team --wait --timeout 1m -o json`,
 		Args: exactArgs("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Name = args[0]
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workspace.Create{
-				Console: a.console, Session: s, Printer: a.printer(format), Clock: a.clock,
-				Use: &workspace.Use{Console: a.console, Config: a.store(), Session: s},
-			}
-			return use.Do(cmd.Context(), in)
-		},
 	}
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, args []string) error {
+		in.Name = args[0]
+		use := &workspace.Create{
+			Console: a.console, Session: s, Printer: out, Clock: a.clock,
+			Use: &workspace.Use{Console: a.console, Config: a.store(), Session: s},
+		}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().StringVar(&in.Type, "type", "", "workspace type, such as organization, team or universal (PATH:NAME for one that is not in root)")
 	cmd.Flags().BoolVar(&in.Enter, "use", false, "go to the new workspace when it is ready")
 	cmd.Flags().BoolVar(&in.Wait, "wait", false, "wait until it is ready")
 	cmd.Flags().DurationVar(&in.Timeout, "timeout", defaultWait, "how long to wait")
 	cmd.Flags().BoolVar(&in.IgnoreExisting, "ignore-existing", false, "do not fail if it is there already")
-	outputFlags(cmd, &format)
 	return cmd
 }
 
 func (a *app) workspaceList() *cobra.Command {
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -121,54 +102,32 @@ func (a *app) workspaceList() *cobra.Command {
 		Example: `  kubectl kcp ws list
   kubectl kcp ws list --workspace root -o name`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workspace.List{Console: a.console, Session: s, Printer: a.printer(format), Now: a.clock.Now}
-			return use.Do(cmd.Context())
-		},
 	}
-	outputFlags(cmd, &format)
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, _ []string) error {
+		use := &workspace.List{Console: a.console, Session: s, Printer: out, Now: a.clock.Now}
+		return use.Do(ctx)
+	})
 	return cmd
 }
 
 func (a *app) workspaceTree() *cobra.Command {
 	var in workspace.TreeInput
-	var format printer.Format
 	cmd := &cobra.Command{
 		Use:   "tree [PATH]",
 		Short: "Show the workspaces below one, with theirs",
 		Example: `  kubectl kcp ws tree
-  kubectl kcp ws tree root --depth 2
+  kubectl kcp ws tree root --depth 2 -o wide
   kubectl kcp ws tree root -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usageError(cmd, "%q is one argument too many", args[1])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				in.Top = args[0]
-			}
-			if err := format.Validate(); err != nil {
-				return err
-			}
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workspace.Tree{Console: a.console, Session: s, Printer: a.printer(format)}
-			return use.Do(cmd.Context(), in)
-		},
+		Args: atMostOne,
 	}
+	a.show(cmd, func(ctx context.Context, s *session.Session, out printer.Printer, args []string) error {
+		if len(args) > 0 {
+			in.Top = args[0]
+		}
+		use := &workspace.Tree{Console: a.console, Session: s, Printer: out}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().IntVar(&in.Depth, "depth", 0, "how many levels to show; 0 means all")
-	cmd.Flags().StringVarP(&format.Output, "output", "o", "", "output format: table, json, yaml, name")
 	return cmd
 }
 
@@ -180,16 +139,12 @@ func (a *app) workspaceDelete() *cobra.Command {
 		Example: `  kubectl kcp ws delete team
   kubectl kcp ws delete team --yes --wait=false`,
 		Args: exactArgs("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in.Name = args[0]
-			s, err := a.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			use := &workspace.Delete{Console: a.console, Session: s, Clock: a.clock}
-			return use.Do(cmd.Context(), in)
-		},
 	}
+	a.act(cmd, func(ctx context.Context, s *session.Session, args []string) error {
+		in.Name = args[0]
+		use := &workspace.Delete{Console: a.console, Session: s, Clock: a.clock}
+		return use.Do(ctx, in)
+	})
 	cmd.Flags().BoolVarP(&in.Yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&in.Wait, "wait", true, "wait until it is gone")
 	cmd.Flags().DurationVar(&in.Timeout, "timeout", defaultWait, "how long to wait")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/13eedeaf/kcp/pkg/exitcode"
 )
 
 // gcPercent lets the heap grow to five times what lives before it is collected. What
@@ -39,7 +41,7 @@ and ends when all requests and streams have ended, or after --shutdown-grace.`,
 				return err
 			}
 			if err := options.Validate(); err != nil {
-				return err
+				return exitcode.Wrongly(err)
 			}
 			config, err := options.Config()
 			if err != nil {

@@ -119,7 +119,7 @@ func (c *config) complete(d deps) {
 	generic.BuildHandlerChainFunc = func(apiHandler http.Handler, gc *genericapiserver.Config) http.Handler {
 		handler := build(authn.WithLocalServiceAccounts(kcpadmission.FilterSystemOwned(withinWorkspace(apiHandler))), gc)
 		handler = kcpadmission.WithOwnIdentity(authn.FilterImpersonation(handler))
-		handler = withCluster(handler, d.resolver)
+		handler = withCluster(withReadableRefusals(handler), d.resolver)
 		return withPublic(handler, d.public, gc)
 	}
 }

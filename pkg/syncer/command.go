@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/13eedeaf/kcp/pkg/exitcode"
 	"github.com/13eedeaf/kcp/pkg/version"
 )
 
@@ -29,7 +30,7 @@ The manifest that "kubectl kcp workload sync" prints runs it with the right flag
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			completed := o.Complete()
 			if err := completed.Validate(); err != nil {
-				return err
+				return exitcode.Wrongly(err)
 			}
 			config, err := completed.Config()
 			if err != nil {

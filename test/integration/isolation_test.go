@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/13eedeaf/kcp/test/framework"
@@ -55,8 +56,11 @@ func TestForeignWorkspace(t *testing.T) {
 		},
 		"index":     func(p *person, at string) response { return p.do(http.MethodGet, at, "") },
 		"discovery": func(p *person, at string) response { return p.do(http.MethodGet, at+"/apis", "") },
-		"openapi":   func(p *person, at string) response { return p.do(http.MethodGet, at+"/openapi/v3", "") },
-		"version":   func(p *person, at string) response { return p.do(http.MethodGet, at+"/version", "") },
+		"kubectl's discovery": func(p *person, at string) response {
+			return p.do(http.MethodGet, at+"/api", "", "Accept", discovery.AcceptV2+","+discovery.AcceptV1)
+		},
+		"openapi": func(p *person, at string) response { return p.do(http.MethodGet, at+"/openapi/v3", "") },
+		"version": func(p *person, at string) response { return p.do(http.MethodGet, at+"/version", "") },
 		"impersonating": func(p *person, at string) response {
 			return p.do(http.MethodGet, at+"/api/v1/configmaps", "", "Impersonate-User", "bob")
 		},

@@ -53,6 +53,14 @@ func (p *Progress) Show(format string, args ...any) {
 	p.draw()
 }
 
+// Live is Show where lines are written over, and says nothing elsewhere: for a summary of
+// what the lines of Note tell.
+func (p *Progress) Live(format string, args ...any) {
+	if p.stop != nil {
+		p.Show(format, args...)
+	}
+}
+
 // Note writes a line that stays.
 func (p *Progress) Note(format string, args ...any) {
 	p.mu.Lock()

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
-
-	"github.com/13eedeaf/kcp/pkg/cli/problem"
 )
 
 // Formats are the values of -o.
@@ -22,18 +20,10 @@ var Formats = []string{"table", "wide", "json", "yaml", "name"}
 
 // Format says how to print.
 type Format struct {
-	// Output is one of Formats; empty means table.
+	// Output is one of Formats, which the caller has checked; empty means table.
 	Output string
 	// NoHeaders leaves out a table's first line.
 	NoHeaders bool
-}
-
-// Validate checks Output.
-func (f Format) Validate() error {
-	if f.Output == "" || slices.Contains(Formats, f.Output) {
-		return nil
-	}
-	return problem.Usage("output format %q is not one of %s", f.Output, strings.Join(Formats, ", "))
 }
 
 // Structured reports whether the output is for programs.

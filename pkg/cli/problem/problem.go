@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/13eedeaf/kcp/pkg/exitcode"
 )
 
 // Exit codes of the command line.
 const (
 	// ExitError means that the command failed.
-	ExitError = 1
+	ExitError = exitcode.Error
 	// ExitUsage means that the command was called wrongly, or cancelled.
-	ExitUsage = 2
+	ExitUsage = exitcode.Usage
 	// ExitLogin means that the user has to log in first.
-	ExitLogin = 4
+	ExitLogin = exitcode.Login
 )
 
 // Problem is an error for people.

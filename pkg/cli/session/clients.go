@@ -72,6 +72,13 @@ func (s *Session) Workspaces(in logicalcluster.Path) (*Client[*tenancyv1alpha1.W
 		func() *tenancyv1alpha1.WorkspaceList { return &tenancyv1alpha1.WorkspaceList{} })
 }
 
+// WorkspaceTypes returns a client for the types that stand in a workspace.
+func (s *Session) WorkspaceTypes(in logicalcluster.Path) (*Client[*tenancyv1alpha1.WorkspaceType, *tenancyv1alpha1.WorkspaceTypeList], error) {
+	return client(s, in.RequestPath(), tenancyv1alpha1.GroupVersion, "workspacetypes", "",
+		func() *tenancyv1alpha1.WorkspaceType { return &tenancyv1alpha1.WorkspaceType{} },
+		func() *tenancyv1alpha1.WorkspaceTypeList { return &tenancyv1alpha1.WorkspaceTypeList{} })
+}
+
 // LogicalClusters returns a client for the inside view of a workspace.
 func (s *Session) LogicalClusters(in logicalcluster.Path) (*Client[*corev1alpha1.LogicalCluster, *corev1alpha1.LogicalClusterList], error) {
 	return client(s, in.RequestPath(), corev1alpha1.GroupVersion, "logicalclusters", "",

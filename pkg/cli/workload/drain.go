@@ -3,7 +3,9 @@ package workload
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +34,7 @@ const (
 type Drain struct {
 	Console *console.Console
 	Session *session.Session
-	Clock   clock.Clock
+	Clock   clock.WithTicker
 }
 
 // DrainInput of Drain.
@@ -60,7 +62,10 @@ func (d *Drain) Do(ctx context.Context, in DrainInput) error {
 	if in.Detach {
 		return nil
 	}
-	if err := d.wait(ctx, &follower{Drain: d, client: client, name: in.Name}, target, in); err != nil {
+	progress := d.Console.Progress(d.Clock)
+	err = d.wait(ctx, &follower{Drain: d, progress: progress, client: client, name: in.Name}, target, in)
+	progress.Done()
+	if err != nil {
 		return err
 	}
 	d.Console.Print("%s", d.Console.Good(in.Name+" is empty: safe to work on"))
@@ -125,6 +130,7 @@ func (d *Drain) begin(ctx context.Context, client *targetClient, in DrainInput, 
 // follower watches one drain to its end.
 type follower struct {
 	*Drain
+	progress   *console.Progress
 	client     *targetClient
 	name, uid  string
 	evictAfter metav1.Time
@@ -143,11 +149,12 @@ type follower struct {
 // run returns nil when the target is empty.
 func (f *follower) run(ctx context.Context) error {
 	away := false
+	f.progress.Live("%s: waiting for the server to begin", f.name)
 	for {
 		target, err := f.client.Get(ctx, f.name, metav1.GetOptions{})
 		if err == nil {
 			if away {
-				f.Console.Note("The server is back.")
+				f.progress.Note("The server is back.")
 				away = false
 			}
 			done, err := f.follow(ctx, target)
@@ -169,7 +176,7 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 		if !away {
-			f.Console.Note("%s; waiting for the server to come back.", problem.Describe(err, problem.About{}).Error())
+			f.progress.Note("%s; waiting for the server to come back.", problem.Describe(err, problem.About{}).Error())
 			away = true
 		}
 		f.blockedSince = time.Time{} // what was not seen does not count
@@ -280,27 +287,38 @@ func (f *follower) show() {
 		}
 		now[key] = stage
 		if f.shown[key] != stage {
-			f.Console.Note("  %s  %s", key, stage)
+			f.progress.Note("  %s  %s", key, stage)
 		}
 	}
 	if int(f.status.Remaining) == len(f.status.Namespaces) { // else the list is cut off, and absence says nothing
 		for _, key := range sorted(f.shown) {
 			if _, still := now[key]; !still {
-				f.Console.Note("  %s  gone", key)
+				f.progress.Note("  %s  gone", key)
 			}
 		}
 	}
 	f.shown = now
+	f.progress.Live("%s", f.summary())
 }
 
-func sorted(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// summary counts the namespaces that are left, and those of each stage.
+func (f *follower) summary() string {
+	stages := map[string]int{}
+	for _, n := range f.status.Namespaces {
+		stages[n.Stage]++
 	}
-	slices.Sort(keys)
-	return keys
+	parts := make([]string, 0, len(stages))
+	for _, stage := range sorted(stages) {
+		parts = append(parts, fmt.Sprintf("%d %s", stages[stage], stage))
+	}
+	left := strconv.Itoa(int(f.status.Remaining)) + " namespaces left"
+	if f.status.Remaining == 1 {
+		left = "1 namespace left"
+	}
+	return strings.TrimSuffix(f.name+": "+left+": "+strings.Join(parts, ", "), ": ")
 }
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // blocked ends the wait; the reasons stand in the lines that show printed.
 func (f *follower) blocked() error {

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	"io"
 	"testing"
 	"time"
 
@@ -26,11 +27,16 @@ func drainingTarget(state workloadv1alpha1.DrainState, remaining int32, namespac
 	}
 }
 
+func newFollower(out io.Writer, clock *clocktesting.FakeClock) *follower {
+	c := &console.Console{Err: out}
+	return &follower{Drain: &Drain{Console: c, Clock: clock}, progress: c.Progress(clock), name: "t", uid: "u"}
+}
+
 // TestBlockedForAWhile pins that the time for which a drain is blocked counts without
 // interruption.
 func TestBlockedForAWhile(t *testing.T) {
 	clock := clocktesting.NewFakeClock(start)
-	f := &follower{Drain: &Drain{Console: &console.Console{Err: &bytes.Buffer{}}, Clock: clock}, name: "t", uid: "u"}
+	f := newFollower(&bytes.Buffer{}, clock)
 	see := func(state workloadv1alpha1.DrainState) {
 		t.Helper()
 		if done, err := f.observe(drainingTarget(state, 1)); done || err != nil {
@@ -71,7 +77,7 @@ func TestShow(t *testing.T) {
 		return workloadv1alpha1.DrainNamespace{Workspace: "root:a", Namespace: name, Stage: stage}
 	}
 	var out bytes.Buffer
-	f := &follower{Drain: &Drain{Console: &console.Console{Err: &out}, Clock: clocktesting.NewFakeClock(start)}, name: "t", uid: "u"}
+	f := newFollower(&out, clocktesting.NewFakeClock(start))
 	for _, target := range []*workloadv1alpha1.SyncTarget{
 		drainingTarget(workloadv1alpha1.DrainDraining, 2, ns("x", "Applying"), ns("y", "Pending")),
 		drainingTarget(workloadv1alpha1.DrainDraining, 2, ns("x", "Applying"), ns("y", "Pending")),
@@ -91,5 +97,30 @@ func TestShow(t *testing.T) {
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+// TestSummary pins the line that a terminal shows while a drain goes on.
+func TestSummary(t *testing.T) {
+	ns := func(stage string) workloadv1alpha1.DrainNamespace {
+		return workloadv1alpha1.DrainNamespace{Workspace: "root:a", Namespace: stage, Stage: stage}
+	}
+	for name, tc := range map[string]struct {
+		remaining  int32
+		namespaces []workloadv1alpha1.DrainNamespace
+		want       string
+	}{
+		"stages are counted": {3, []workloadv1alpha1.DrainNamespace{ns("Removing"), ns("Applying"), ns("Removing")}, "t: 3 namespaces left: 1 Applying, 2 Removing"},
+		"one":                {1, []workloadv1alpha1.DrainNamespace{ns("Applying")}, "t: 1 namespace left: 1 Applying"},
+		"more than listed":   {900, []workloadv1alpha1.DrainNamespace{ns("Applying")}, "t: 900 namespaces left: 1 Applying"},
+		"none":               {0, nil, "t: 0 namespaces left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFollower(io.Discard, clocktesting.NewFakeClock(start))
+			f.status = drainingTarget(workloadv1alpha1.DrainDraining, tc.remaining, tc.namespaces...).Status.Drain
+			if got := f.summary(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
 	}
 }

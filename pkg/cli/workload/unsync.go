@@ -23,7 +23,7 @@ import (
 type Unsync struct {
 	Console *console.Console
 	Session *session.Session
-	Clock   clock.Clock
+	Clock   clock.WithTicker
 }
 
 // UnsyncInput of Unsync.
@@ -74,14 +74,29 @@ func (u *Unsync) Do(ctx context.Context, in UnsyncInput) error {
 			return err
 		}
 	}
-	// The time is for everything together.
+	if err := u.leave(ctx, client, in, cluster); err != nil {
+		return err
+	}
+	if cluster == nil {
+		u.Console.Note("synctarget/%s removed", in.Name)
+		return u.deliver(in, id)
+	}
+	u.Console.Print("synctarget/%s removed", in.Name)
+	return nil
+}
+
+// leave drains the target and removes it. The time is for both together.
+func (u *Unsync) leave(ctx context.Context, client *targetClient, in UnsyncInput, cluster *physicalCluster) error {
 	start := u.Clock.Now()
 	drain := &Drain{Console: u.Console, Session: u.Session, Clock: u.Clock}
 	drainInput := DrainInput{Name: in.Name, Force: in.Force, Timeout: in.Timeout}
-	f := &follower{Drain: drain, client: client, name: in.Name, leaving: true}
-	if target, err = drain.begin(ctx, client, drainInput, u.Console.Note); err != nil {
+	target, err := drain.begin(ctx, client, drainInput, u.Console.Note)
+	if err != nil {
 		return err
 	}
+	progress := u.Console.Progress(u.Clock)
+	defer progress.Done()
+	f := &follower{Drain: drain, progress: progress, client: client, name: in.Name, leaving: true}
 	if err := drain.wait(ctx, f, target, drainInput); err != nil {
 		return err
 	}
@@ -91,14 +106,9 @@ func (u *Unsync) Do(ctx context.Context, in UnsyncInput) error {
 		waitCtx, cancel = context.WithTimeout(ctx, max(in.Timeout-u.Clock.Since(start), 0))
 		defer cancel()
 	}
-	if err := u.remove(waitCtx, client, target, cluster, f.abandoned); err != nil {
+	if err := u.remove(waitCtx, client, target, cluster, f); err != nil {
 		return u.ended(ctx, waitCtx, in, err)
 	}
-	if cluster == nil {
-		u.Console.Note("synctarget/%s removed", in.Name)
-		return u.deliver(in, id)
-	}
-	u.Console.Print("synctarget/%s removed", in.Name)
 	return nil
 }
 
@@ -113,33 +123,33 @@ func (u *Unsync) ended(ctx, waitCtx context.Context, in UnsyncInput, err error) 
 	return err
 }
 
-// remove takes away what is left of a target that is empty, or abandoned.
-func (u *Unsync) remove(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget, cluster *physicalCluster, abandoned bool) error {
+// remove takes away what is left of a target that f has seen empty, or abandoned.
+func (u *Unsync) remove(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget, cluster *physicalCluster, f *follower) error {
 	if cluster != nil {
-		u.Console.Note("Removing the syncer from the physical cluster.")
+		f.progress.Show("Removing the syncer from the physical cluster.")
 		if err := cluster.remove(ctx); err != nil {
 			return err
 		}
 	}
-	if err := u.deleteTarget(ctx, client, target, abandoned); err != nil {
+	if f.abandoned {
+		f.progress.Note("%s does not answer: the server gives it up when it has been silent for long enough.", target.Name)
+	}
+	f.progress.Live("Waiting until the server has removed %s.", target.Name)
+	if err := u.deleteTarget(ctx, client, target); err != nil {
 		return err
 	}
-	if abandoned && cluster == nil {
-		u.Console.Note("The identity of its syncer is kept, so that the cluster cleans up should it return. To remove that as well: kubectl kcp workload unsync %s --yes", target.Name)
-	} else if err := u.deleteIdentity(ctx, target.Name); err != nil {
-		return err
+	if f.abandoned && cluster == nil {
+		f.progress.Note("The identity of its syncer is kept, so that the cluster cleans up should it return. To remove that as well: kubectl kcp workload unsync %s --yes", target.Name)
+		return nil
 	}
-	return nil
+	return u.deleteIdentity(ctx, target.Name)
 }
 
 // deleteTarget deletes the SyncTarget and waits until it is gone.
-func (u *Unsync) deleteTarget(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget, abandoned bool) error {
+func (u *Unsync) deleteTarget(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget) error {
 	err := client.Delete(ctx, target.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(target.UID)}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return err
-	}
-	if abandoned {
-		u.Console.Note("%s does not answer: the server gives it up when it has been silent for long enough.", target.Name)
 	}
 	for {
 		now, err := client.Get(ctx, target.Name, metav1.GetOptions{})

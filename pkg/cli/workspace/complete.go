@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/cli/session"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
@@ -58,4 +59,43 @@ func Children(ctx context.Context, s *session.Session, parent logicalcluster.Pat
 		out = append(out, Candidate{prefix + list.Items[i].Name, typeOf(&list.Items[i])})
 	}
 	return out
+}
+
+// Types returns the types that a new child of the current workspace can have: those of
+// root by name, those of the workspaces in between as PATH:NAME. Where root's cannot be
+// read, they are those that every server has.
+func Types(ctx context.Context, s *session.Session) []Candidate {
+	found := []Candidate{}
+	for path, ok := s.Path, true; ok; path, ok = path.Parent() {
+		names, listed := typesIn(ctx, s, path)
+		prefix := ""
+		switch {
+		case path != logicalcluster.Root.Path():
+			prefix = string(path) + ":"
+		case !listed:
+			names = []string{tenancyv1alpha1.TypeOrganization, tenancyv1alpha1.TypeTeam, tenancyv1alpha1.TypeUniversal}
+		}
+		for _, name := range names {
+			found = append(found, Candidate{Name: prefix + name})
+		}
+	}
+	return found
+}
+
+// typesIn lists the types in one workspace that a person may ask for.
+func typesIn(ctx context.Context, s *session.Session, path logicalcluster.Path) (names []string, listed bool) {
+	client, err := s.WorkspaceTypes(path)
+	if err != nil {
+		return nil, false
+	}
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, false
+	}
+	for i := range list.Items {
+		if !list.Items[i].Spec.ServerOnly {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, true
 }

@@ -127,10 +127,27 @@ func (t *Tree) Do(ctx context.Context, in TreeInput) error {
 	case "name":
 		return eachPath(t.Console.Out, root)
 	}
-	if _, err := fmt.Fprintln(t.Console.Out, root.Path); err != nil {
-		return err
+	rows := append([]row{{drawn: root.Path, node: root}}, branches(root.Children, "")...)
+	if t.Printer.Format.Output == "wide" {
+		return printer.Table(t.Printer, rows, []printer.Column[row]{
+			{Header: "WORKSPACE", Value: func(r row) string { return r.drawn }},
+			{Header: "TYPE", Value: func(r row) string { return r.node.Type }},
+			{Header: "PHASE", Value: func(r row) string { return r.node.Phase }},
+			{Header: "CLUSTER", Value: func(r row) string { return r.node.Cluster }},
+		})
 	}
-	return draw(t.Console.Out, root.Children, "")
+	for _, r := range rows {
+		if _, err := fmt.Fprintln(t.Console.Out, r.drawn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row is a line of a drawn tree.
+type row struct {
+	drawn string
+	node  Node
 }
 
 // maxDepth ends the walk should a server ever show a circle.
@@ -169,7 +186,9 @@ func (t *Tree) fill(ctx context.Context, n *Node, path logicalcluster.Path, dept
 	return nil
 }
 
-func draw(w io.Writer, nodes []Node, indent string) error {
+// branches draws the nodes below one.
+func branches(nodes []Node, indent string) []row {
+	rows := []row{}
 	for i, n := range nodes {
 		branch, below := "├── ", "│   "
 		if i == len(nodes)-1 {
@@ -182,14 +201,10 @@ func draw(w io.Writer, nodes []Node, indent string) error {
 		if n.Unlisted != "" {
 			note += " [" + n.Unlisted + "]"
 		}
-		if _, err := fmt.Fprintln(w, indent+branch+n.Name+note); err != nil {
-			return err
-		}
-		if err := draw(w, n.Children, indent+below); err != nil {
-			return err
-		}
+		rows = append(rows, row{drawn: indent + branch + n.Name + note, node: n})
+		rows = append(rows, branches(n.Children, indent+below)...)
 	}
-	return nil
+	return rows
 }
 
 func eachPath(w io.Writer, n Node) error {
