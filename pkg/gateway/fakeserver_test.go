@@ -154,6 +154,7 @@ var bookmarkTypes = map[string]metav1.TypeMeta{
 	"endpointslices": {APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 	"assignments":    {APIVersion: "scheduling.kcp.io/v1alpha1", Kind: "Assignment"},
 	"gatewayreports": {APIVersion: "networking.kcp.io/v1alpha1", Kind: "GatewayReport"},
+	"hostclaims":     {APIVersion: "networking.kcp.io/v1alpha1", Kind: "HostClaim"},
 }
 
 func (f *fakeServer) write(w http.ResponseWriter, r *http.Request, rest []string, key logicalcluster.Key) {

@@ -2,16 +2,19 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/gateway/table"
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
 // TestHandover plays what a drain does, with the reports that it waits for.
@@ -135,6 +138,7 @@ func TestServerAway(t *testing.T) {
 	deploy(t, f, east)
 	other := makeIngress()
 	other.Namespace, other.Spec.Rules[0].Host = "other", "other.example.com"
+	f.put("hostclaims", makeClaim(other, true))
 	f.put("ingresses", other)
 	dir := t.TempDir()
 	keep := func(o *Options) { o.StateDir = dir }
@@ -172,6 +176,48 @@ func TestServerAway(t *testing.T) {
 	if after.TableRevision <= before.TableRevision {
 		t.Errorf("revision %d after the restart, %d before", after.TableRevision, before.TableRevision)
 	}
+}
+
+// TestHostOfAnotherTenant: two gateways serve what the server says, whichever Ingress they
+// meet first, and follow when it changes its word; so they do after a restart.
+func TestHostOfAnotherTenant(t *testing.T) {
+	f, east := newFakeServer(t), newBackend(t, "east")
+	deploy(t, f, east)
+	// Older than the holder's: age is the server's business.
+	foreign := makeIngress()
+	foreign.Annotations = map[string]string{logicalcluster.AnnotationKey: "ws0"}
+	foreign.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name = "none"
+	foreign.CreationTimestamp.Time = time.Unix(0, 0)
+	f.put("hostclaims", makeClaim(foreign, false))
+	f.put("ingresses", foreign)
+	dir := t.TempDir()
+	first, second := start(t, f), start(t, f, func(o *Options) { o.Name, o.StateDir = "gw2", dir })
+	first.hello("east")
+	second.hello("east")
+
+	// Taken away: 404, since nobody holds it; given to the other: 503, as it runs nowhere.
+	gives := func(code int) {
+		t.Helper()
+		for name, g := range map[string]*running{"first": first, "second": second} {
+			eventually(t, fmt.Sprintf("%d of the %s gateway", code, name), func() bool {
+				got, _ := g.get("/hello")
+				return got == code
+			})
+		}
+	}
+	f.put("hostclaims", makeClaim(makeIngress(), false))
+	gives(http.StatusNotFound)
+	f.put("hostclaims", makeClaim(foreign, true))
+	gives(http.StatusServiceUnavailable)
+	second.end()
+	f.away("*")
+	second = start(t, f, func(o *Options) { o.Name, o.StateDir = "gw2", dir })
+	gives(http.StatusServiceUnavailable)
+	f.put("hostclaims", makeClaim(foreign, false))
+	f.put("hostclaims", makeClaim(makeIngress(), true))
+	f.back("*")
+	first.hello("east")
+	second.hello("east")
 }
 
 // TestStreamsComeBackApart: after an outage the endpoints arrive long before the

@@ -47,6 +47,15 @@ func makeIngress() *networkingv1.Ingress {
 	}}
 }
 
+// makeClaim returns the server's word on the hosts of an Ingress.
+func makeClaim(i *networkingv1.Ingress, held bool) *networkingv1alpha1.HostClaim {
+	c := &networkingv1alpha1.HostClaim{TypeMeta: bookmarkTypes["hostclaims"], ObjectMeta: i.ObjectMeta, Spec: networkingv1alpha1.HostClaimSpec{IngressUID: i.UID}}
+	for _, rule := range i.Spec.Rules {
+		c.Spec.Hosts = append(c.Spec.Hosts, networkingv1alpha1.ClaimedHost{Host: rule.Host, Held: held})
+	}
+	return c
+}
+
 func makeService() *corev1.Service {
 	return &corev1.Service{TypeMeta: bookmarkTypes["services"], ObjectMeta: meta("hello"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 }
@@ -217,6 +226,7 @@ func awaitReport(t *testing.T, f *fakeServer, want ...networkingv1alpha1.Gateway
 // deploy makes the demo application run on target east.
 func deploy(t *testing.T, f *fakeServer, east *httptest.Server) {
 	t.Helper()
+	f.put("hostclaims", makeClaim(makeIngress(), true))
 	f.put("ingresses", makeIngress())
 	f.put("services", makeService())
 	f.put("assignments", makeAssignment("teast", schedulingv1alpha1.AssignmentActive, 1))

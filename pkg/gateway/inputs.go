@@ -26,6 +26,7 @@ type inputs struct {
 	services    *informer.Informer[*corev1.Service]
 	assignments *informer.Informer[*schedulingv1alpha1.Assignment]
 	slices      *informer.Informer[*discoveryv1.EndpointSlice]
+	claims      *informer.Informer[*networkingv1alpha1.HostClaim]
 	// reports are this gateway's own.
 	reports *informer.Informer[*networkingv1alpha1.GatewayReport]
 
@@ -43,6 +44,7 @@ func newInputs(c *client, name string) *inputs {
 	in.services = follow[*corev1.Service](in, c, corev1.SchemeGroupVersion, "services")
 	in.assignments = follow[*schedulingv1alpha1.Assignment](in, c, schedulingv1alpha1.GroupVersion, "assignments")
 	in.slices = follow[*discoveryv1.EndpointSlice](in, c, discoveryv1.SchemeGroupVersion, "endpointslices")
+	in.claims = follow[*networkingv1alpha1.HostClaim](in, c, networkingv1alpha1.GroupVersion, "hostclaims")
 	// Tables do not wait for this stream.
 	own := newStreams(func() {}).track(report.Reports, c.watch(networkingv1alpha1.GroupVersion, report.Reports),
 		func(o informer.Object) bool { return o.GetName() == name })
@@ -63,7 +65,7 @@ func follow[T informer.Object](in *inputs, c *client, gv schema.GroupVersion, re
 // run follows the server until ctx ends.
 func (in *inputs) run(ctx context.Context) {
 	var group sync.WaitGroup
-	for _, run := range []func(context.Context){in.ingresses.Run, in.services.Run, in.assignments.Run, in.slices.Run, in.reports.Run} {
+	for _, run := range []func(context.Context){in.ingresses.Run, in.services.Run, in.assignments.Run, in.slices.Run, in.claims.Run, in.reports.Run} {
 		group.Go(func() { run(ctx) })
 	}
 	group.Wait()
@@ -71,7 +73,7 @@ func (in *inputs) run(ctx context.Context) {
 
 // synced reports whether the whole state was here once.
 func (in *inputs) synced() bool {
-	return in.ingresses.HasSynced() && in.services.HasSynced() && in.assignments.HasSynced() && in.slices.HasSynced()
+	return in.ingresses.HasSynced() && in.services.HasSynced() && in.assignments.HasSynced() && in.slices.HasSynced() && in.claims.HasSynced()
 }
 
 func (in *inputs) signal() {
@@ -108,6 +110,7 @@ func (in *inputs) build() map[table.NamespaceKey]*table.Namespace {
 			Services:    in.services.ListNamespace(key.Cluster, key.Namespace),
 			Assignments: in.assignments.ListNamespace(key.Cluster, key.Namespace),
 			Slices:      in.slices.ListNamespace(key.Cluster, key.Namespace),
+			Claims:      in.claims.ListNamespace(key.Cluster, key.Namespace),
 		})
 	}
 	return out

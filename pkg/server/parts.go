@@ -21,6 +21,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/gatewaygc"
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/heartbeat"
+	"github.com/13eedeaf/kcp/pkg/reconciler/hostclaim"
 	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
 	"github.com/13eedeaf/kcp/pkg/reconciler/ingress"
 	"github.com/13eedeaf/kcp/pkg/reconciler/location"
@@ -138,6 +139,7 @@ func (p *parts) newControllers(data content) []controller {
 		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
 		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
 		gatewaygc.New(gatewaygc.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
+		hostclaim.New(hostclaim.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 		ingress.New(ingress.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 		statusaggregator.New(statusaggregator.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
 	}

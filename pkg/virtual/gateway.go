@@ -58,6 +58,10 @@ func (h *Handler) gateway() *workspace {
 			}),
 		},
 		{
+			gvr: clients.HostClaimsResource, kind: "HostClaim", namespaced: true,
+			audience: shown,
+		},
+		{
 			gvr: clients.GatewayReportsResource, kind: "GatewayReport", namespaced: true,
 			audience: shown,
 			write:    &writeRule{verbs: all},

@@ -12,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -257,6 +258,12 @@ func TestSystemOwnedObjects(t *testing.T) {
 	})
 	createAs(t, server.GatewayReports(own, "default").Create, &networkingv1alpha1.GatewayReport{ObjectMeta: metav1.ObjectMeta{Name: "g"}, Spec: networkingv1alpha1.GatewayReportSpec{Targets: []networkingv1alpha1.GatewayTargetReport{}}})
 	createAs(t, server.GatewayInstances(own).Create, &networkingv1alpha1.GatewayInstance{ObjectMeta: metav1.ObjectMeta{Name: "g"}, Spec: networkingv1alpha1.GatewayInstanceSpec{Addresses: []string{"192.0.2.1"}, RenewTime: metav1.NowMicro(), LeaseDurationSeconds: 30}})
+	backend := &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "x", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	createAs(t, alice.kube(own).NetworkingV1().Ingresses("default").Create, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: networkingv1.IngressSpec{DefaultBackend: backend}})
+	framework.Eventually(t, "the server has spoken of the Ingress", func(ctx context.Context) (bool, string) {
+		_, err := alice.clients().HostClaims(own, "default").Get(ctx, "web", metav1.GetOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
 	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/app"}}}
 	mirrored := names.Mirror(key, "mine")
 	createAs(t, server.Core(own).Pods("default").Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: mirrored, Labels: label}, Spec: spec})
@@ -281,6 +288,7 @@ func TestSystemOwnedObjects(t *testing.T) {
 		{"/apis/workload.kcp.io/v1alpha1/namespaces/default/syncreports", key + "-x", "SyncReport", "workload.kcp.io/v1alpha1"},
 		{"/apis/networking.kcp.io/v1alpha1/namespaces/default/gatewayreports", "g", "GatewayReport", "networking.kcp.io/v1alpha1"},
 		{"/apis/networking.kcp.io/v1alpha1/gatewayinstances", "g", "GatewayInstance", "networking.kcp.io/v1alpha1"},
+		{"/apis/networking.kcp.io/v1alpha1/namespaces/default/hostclaims", "web", "HostClaim", "networking.kcp.io/v1alpha1"},
 	} {
 		t.Run(resource.kind, func(t *testing.T) {
 			one := in + resource.path + "/" + resource.name

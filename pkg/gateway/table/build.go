@@ -23,6 +23,8 @@ type Inputs struct {
 	Assignments []*schedulingv1alpha1.Assignment
 	// Slices without the label of a target are ignored.
 	Slices []*discoveryv1.EndpointSlice
+	// Claims say which hosts of the Ingresses are this workspace's.
+	Claims []*networkingv1alpha1.HostClaim
 }
 
 // BuildNamespace returns the namespace's part of the table, without revision; nil when
@@ -42,7 +44,7 @@ func BuildNamespace(key NamespaceKey, in Inputs) *Namespace {
 	slices.SortFunc(served, older)
 	b.collectBackends(served)
 	for _, ingress := range served {
-		b.addIngress(ingress)
+		b.addIngress(ingress, in.Claims)
 	}
 	if len(b.ns.Targets) == 0 && len(b.ns.Ingresses) == 0 {
 		return nil
@@ -115,18 +117,24 @@ func rulePaths(rule *networkingv1.IngressRule) []networkingv1.HTTPIngressPath {
 	return rule.HTTP.Paths
 }
 
-func (b *builder) addIngress(i *networkingv1.Ingress) {
+func (b *builder) addIngress(i *networkingv1.Ingress, claims []*networkingv1alpha1.HostClaim) {
+	held := func(host string) bool {
+		return slices.ContainsFunc(claims, func(c *networkingv1alpha1.HostClaim) bool { return c.Name == i.Name && c.Holds(i.UID, host) })
+	}
 	out := Ingress{Name: i.Name, UID: i.UID, Created: i.CreationTimestamp.UTC()}
 	var fallback *int
 	if i.Spec.DefaultBackend != nil {
 		n := b.index[refOf(i.Spec.DefaultBackend)]
 		fallback = &n
 	}
-	if len(i.Spec.Rules) == 0 && fallback != nil {
+	if len(i.Spec.Rules) == 0 && fallback != nil && held("") {
 		out.Hosts = []HostRules{{Default: fallback}}
 	}
 	for _, rule := range i.Spec.Rules {
 		name := strings.ToLower(rule.Host)
+		if !held(name) {
+			continue
+		}
 		n := slices.IndexFunc(out.Hosts, func(h HostRules) bool { return h.Host == name })
 		if n < 0 {
 			n = len(out.Hosts)

@@ -5,8 +5,7 @@
 //
 // The unit is the Namespace: its Ingresses, the targets it is assigned to, and the
 // endpoints of every Ingress backend. BuildNamespace makes one from the API objects of
-// that namespace alone. Update puts namespaces together into a Table, which also decides
-// who holds each host. Match finds the route of a request.
+// that namespace alone. Update puts namespaces together into a Table. Match finds the route of a request.
 //
 // # What is served
 //
@@ -20,11 +19,11 @@
 //
 // # Hosts
 //
-// A host belongs to one workspace: the one that holds it keeps it for as long as any of
-// its Ingresses names the host, so that nobody can take a host over by editing an older
-// object. A host that nobody holds goes to the oldest Ingress (creation, then uid). What
-// other workspaces say of that host is ignored. Within the workspace the same path
-// claimed twice goes to the oldest Ingress.
+// A host belongs to one workspace. The server decides which, and says so in the HostClaim
+// beside each Ingress: a rule whose host is not held is as if it were not there, but for
+// its backends, which are probed all the same. While a host changes hands two workspaces
+// may seem to hold it for a moment, and the one that had it keeps it. Within the
+// workspace the same path claimed twice goes to the oldest Ingress.
 //
 // # Endpoints
 //

@@ -3,9 +3,12 @@ package table_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/gateway/table"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
@@ -57,6 +61,22 @@ func implementationSpecific(path, to string) networkingv1.HTTPIngressPath {
 	return networkingv1.HTTPIngressPath{Path: path, PathType: ptr.To(networkingv1.PathTypeImplementationSpecific), Backend: service(to)}
 }
 
+// claimAll returns a claim by which all hosts of an Ingress are held, except the taken.
+func claimAll(i *networkingv1.Ingress, taken ...string) *networkingv1alpha1.HostClaim {
+	claim := &networkingv1alpha1.HostClaim{ObjectMeta: metav1.ObjectMeta{Name: i.Name}, Spec: networkingv1alpha1.HostClaimSpec{IngressUID: i.UID}}
+	hosts := map[string]bool{}
+	for _, rule := range i.Spec.Rules {
+		hosts[strings.ToLower(rule.Host)] = true
+	}
+	if len(i.Spec.Rules) == 0 {
+		hosts[""] = true
+	}
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		claim.Spec.Hosts = append(claim.Spec.Hosts, networkingv1alpha1.ClaimedHost{Host: host, Held: !slices.Contains(taken, host)})
+	}
+	return claim
+}
+
 // namespaces builds one namespace "n" in each cluster.
 func namespaces(ingresses map[logicalcluster.Name][]ingress) map[table.NamespaceKey]*table.Namespace {
 	out := map[table.NamespaceKey]*table.Namespace{}
@@ -65,6 +85,7 @@ func namespaces(ingresses map[logicalcluster.Name][]ingress) map[table.Namespace
 		var in table.Inputs
 		for _, i := range list {
 			in.Ingresses = append(in.Ingresses, i.Ingress)
+			in.Claims = append(in.Claims, claimAll(i.Ingress))
 		}
 		out[key] = table.BuildNamespace(key, in)
 	}
@@ -165,6 +186,41 @@ func TestMatch(t *testing.T) {
 			got := map[request]string{}
 			for r := range tc.want {
 				got[r] = match(tbl, r.host, r.path)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("routes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestClaims: gateways serve what the server says that a workspace holds, and probe the
+// rest all the same.
+func TestClaims(t *testing.T) {
+	key := table.NamespaceKey{Cluster: "a", Namespace: "n"}
+	web := makeIngress("1", 0).rule("h.example.com", prefix("/", "h")).rule("taken.example.com", prefix("/", "taken"))
+	rest := makeIngress("2", 0).fallback("rest")
+	earlier := claimAll(web.Ingress)
+	earlier.Spec.IngressUID = "earlier"
+	for name, tc := range map[string]struct {
+		claims []*networkingv1alpha1.HostClaim
+		want   map[string]string
+	}{
+		"all held":                   {[]*networkingv1alpha1.HostClaim{claimAll(web.Ingress), claimAll(rest.Ingress)}, map[string]string{"h.example.com": "a/h", "taken.example.com": "a/taken", "x.example.com": "a/rest"}},
+		"one is another's":           {[]*networkingv1alpha1.HostClaim{claimAll(web.Ingress, "taken.example.com")}, map[string]string{"h.example.com": "a/h", "taken.example.com": "", "x.example.com": ""}},
+		"no word yet":                {nil, map[string]string{"h.example.com": "", "taken.example.com": "", "x.example.com": ""}},
+		"of an Ingress that was":     {[]*networkingv1alpha1.HostClaim{earlier}, map[string]string{"h.example.com": "", "taken.example.com": "", "x.example.com": ""}},
+		"the rest belongs to others": {[]*networkingv1alpha1.HostClaim{claimAll(rest.Ingress, "")}, map[string]string{"h.example.com": "", "taken.example.com": "", "x.example.com": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := table.BuildNamespace(key, table.Inputs{Ingresses: []*networkingv1.Ingress{web.Ingress, rest.Ingress}, Claims: tc.claims})
+			if len(ns.Backends) != 3 {
+				t.Errorf("backends: got %v, want those of all rules", ns.Backends)
+			}
+			tbl, _ := table.Update(nil, map[table.NamespaceKey]*table.Namespace{key: ns}, time.UnixMilli(1))
+			got := map[string]string{}
+			for host := range tc.want {
+				got[host] = match(tbl, host, "/")
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("routes (-want +got):\n%s", diff)

@@ -46,7 +46,9 @@ func readInputs(t *testing.T, path string) map[table.NamespaceKey]*table.Inputs 
 		}
 		switch meta.Kind {
 		case "Ingress":
-			in.Ingresses = append(in.Ingresses, decode[networkingv1.Ingress](t, doc))
+			ingress := decode[networkingv1.Ingress](t, doc)
+			in.Ingresses = append(in.Ingresses, ingress)
+			in.Claims = append(in.Claims, claimAll(ingress))
 		case "Service":
 			in.Services = append(in.Services, decode[corev1.Service](t, doc))
 		case "Assignment":
@@ -115,6 +117,7 @@ func TestGolden(t *testing.T) {
 					shuffle(in.Services)
 					shuffle(in.Assignments)
 					shuffle(in.Slices)
+					shuffle(in.Claims)
 				}
 			}
 		})

@@ -58,6 +58,7 @@ var (
 	AssignmentsResource      = schedulingv1alpha1.GroupVersion.WithResource("assignments")
 	GatewayReportsResource   = networkingv1alpha1.GroupVersion.WithResource("gatewayreports")
 	GatewayInstancesResource = networkingv1alpha1.GroupVersion.WithResource("gatewayinstances")
+	HostClaimsResource       = networkingv1alpha1.GroupVersion.WithResource("hostclaims")
 )
 
 // LogicalClusters returns a client for LogicalClusters in cluster.
@@ -109,4 +110,9 @@ func (c *Clients) GatewayReports(cluster logicalcluster.Name, namespace string) 
 // root).
 func (c *Clients) GatewayInstances(cluster logicalcluster.Name) *Client[*networkingv1alpha1.GatewayInstance, *networkingv1alpha1.GatewayInstanceList] {
 	return typed(c, cluster, "", GatewayInstancesResource, empty[networkingv1alpha1.GatewayInstance], empty[networkingv1alpha1.GatewayInstanceList])
+}
+
+// HostClaims returns a client for HostClaims in a namespace of cluster.
+func (c *Clients) HostClaims(cluster logicalcluster.Name, namespace string) *Client[*networkingv1alpha1.HostClaim, *networkingv1alpha1.HostClaimList] {
+	return typed(c, cluster, namespace, HostClaimsResource, empty[networkingv1alpha1.HostClaim], empty[networkingv1alpha1.HostClaimList])
 }

@@ -215,3 +215,10 @@ func (s *Set) GatewayInstances() *informer.Informer[*networkingv1alpha1.GatewayI
 		return s.clients.GatewayInstances(all)
 	})
 }
+
+// HostClaims returns the informer for HostClaims.
+func (s *Set) HostClaims() *informer.Informer[*networkingv1alpha1.HostClaim] {
+	return typed[*networkingv1alpha1.HostClaim](s, clients.HostClaimsResource, func() lister[*networkingv1alpha1.HostClaimList] {
+		return s.clients.HostClaims(all, "")
+	})
+}

@@ -1,5 +1,5 @@
 // Package ingress shows the addresses of the live gateways in the status of every
-// Ingress whose namespace runs somewhere.
+// Ingress whose namespace runs somewhere and whose workspace holds a host of it.
 package ingress
 
 import (
@@ -48,6 +48,7 @@ type Controller struct {
 	ingresses   *informer.Informer[*unstructured.Unstructured]
 	gateways    *informer.Informer[*networkingv1alpha1.GatewayInstance]
 	assignments *informer.Informer[*schedulingv1alpha1.Assignment]
+	claims      *informer.Informer[*networkingv1alpha1.HostClaim]
 	loop        *reconciler.Controller[logicalcluster.Key]
 
 	// mu guards addresses: those of the live gateways as last looked at, nil before.
@@ -62,6 +63,7 @@ func New(deps Deps) *Controller {
 		ingresses:   deps.Informers.Unstructured(ingresses),
 		gateways:    deps.Informers.GatewayInstances(),
 		assignments: deps.Informers.Assignments(),
+		claims:      deps.Informers.HostClaims(),
 	}
 	c.loop = reconciler.New[logicalcluster.Key]("ingress", c, reconciler.WithClock(deps.Clock))
 	c.ingresses.AddHandler(func(e informer.Event[*unstructured.Unstructured]) {
@@ -70,6 +72,7 @@ func New(deps Deps) *Controller {
 		}
 	})
 	c.gateways.AddHandler(func(informer.Event[*networkingv1alpha1.GatewayInstance]) { c.loop.Enqueue(fleet) })
+	c.claims.AddHandler(func(e informer.Event[*networkingv1alpha1.HostClaim]) { c.loop.Enqueue(e.Key) })
 	c.assignments.AddHandler(func(e informer.Event[*schedulingv1alpha1.Assignment]) {
 		if !e.Added && !e.Deleted {
 			return
@@ -83,7 +86,7 @@ func New(deps Deps) *Controller {
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
-	if c.ingresses.WaitForSync(ctx) && c.gateways.WaitForSync(ctx) && c.assignments.WaitForSync(ctx) {
+	if c.ingresses.WaitForSync(ctx) && c.gateways.WaitForSync(ctx) && c.assignments.WaitForSync(ctx) && c.claims.WaitForSync(ctx) {
 		c.loop.Enqueue(fleet)
 		c.loop.Run(ctx)
 	}
@@ -106,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 		return reconciler.Result{}, nil
 	}
 	reached := slices.ContainsFunc(c.assignments.ListNamespace(key.Cluster, key.Namespace), (*schedulingv1alpha1.Assignment).ServedByGateways)
-	if !handover.ServedByGateways(obj) || !reached {
+	if !handover.ServedByGateways(obj) || !reached || !c.holdsAny(obj) {
 		addresses = nil
 	}
 	want := points(addresses)
@@ -123,6 +126,13 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 		return reconciler.Result{}, fmt.Errorf("cannot update the status of Ingress %q: %w", key.Name, err)
 	}
 	return reconciler.Result{}, nil
+}
+
+// holdsAny reports whether the workspace holds a host of its Ingress.
+func (c *Controller) holdsAny(obj *unstructured.Unstructured) bool {
+	claim, ok := c.claims.Get(logicalcluster.From(obj), obj.GetNamespace(), obj.GetName())
+	return ok && claim.Spec.IngressUID == obj.GetUID() &&
+		slices.ContainsFunc(claim.Spec.Hosts, func(h networkingv1alpha1.ClaimedHost) bool { return h.Held })
 }
 
 // lookAtGateways finds the live gateways' addresses and, if they changed, has every

@@ -7,14 +7,10 @@ package statusaggregator
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +24,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/pkg/reconciler/events"
 	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
 	"github.com/13eedeaf/kcp/pkg/status"
 )
@@ -35,9 +32,6 @@ import (
 const (
 	// debounce gathers the reports of several targets of one object.
 	debounce = 20 * time.Millisecond
-	// repeat is how often an event is counted up while a failure lasts and is reported
-	// again.
-	repeat = 5 * time.Minute
 	// component is the source that events name.
 	component = "kcp-syncer"
 )
@@ -64,6 +58,7 @@ type Controller struct {
 	reports     *informer.Informer[*workloadv1alpha1.SyncReport]
 	assignments *informer.Informer[*schedulingv1alpha1.Assignment]
 	loop        *reconciler.Controller[Key]
+	events      *events.Recorder
 
 	// mu guards followed: the resources whose informer has a handler here; and byObject:
 	// the names of an object's reports.
@@ -78,6 +73,7 @@ func New(deps Deps) *Controller {
 		deps:        deps,
 		reports:     deps.Informers.SyncReports(),
 		assignments: deps.Informers.Assignments(),
+		events:      &events.Recorder{Clients: deps.Clients, Clock: deps.Clock, Component: component},
 		followed:    map[schema.GroupVersionResource]bool{},
 		byObject:    map[Key]map[string]bool{},
 	}
@@ -170,7 +166,7 @@ func (c *Controller) Reconcile(ctx context.Context, key Key) (reconciler.Result,
 	}
 	for _, r := range reports {
 		if !r.Report.Synced && r.Spec.UID == string(obj.GetUID()) {
-			if err := c.event(ctx, key, obj, r); err != nil {
+			if err := c.event(ctx, obj, r); err != nil {
 				return reconciler.Result{}, err
 			}
 		}
@@ -224,45 +220,12 @@ func (c *Controller) writeStatus(ctx context.Context, key Key, obj *unstructured
 }
 
 // event tells the tenant that an object could not be synced. One failure of one target
-// is one event; it is counted up at most every few minutes.
-func (c *Controller) event(ctx context.Context, key Key, obj *unstructured.Unstructured, r *workloadv1alpha1.SyncReport) error {
+// is one event.
+func (c *Controller) event(ctx context.Context, obj *unstructured.Unstructured, r *workloadv1alpha1.SyncReport) error {
 	reason := r.Report.Reason
 	if reason == "" {
 		reason = "SyncFailed"
 	}
 	message := fmt.Sprintf("Target %s: %s", r.Spec.Target, r.Report.Message)
-	sum := sha256.Sum256([]byte(strings.Join([]string{string(obj.GetUID()), reason, message}, "\x00")))
-	name := fmt.Sprintf("%.200s.%s", obj.GetName(), hex.EncodeToString(sum[:8]))
-	now := metav1.NewTime(c.deps.Clock.Now())
-
-	events := c.deps.Clients.Core(key.Cluster).Events(key.Namespace)
-	old, err := events.Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		if now.Sub(old.LastTimestamp.Time) < repeat {
-			return nil
-		}
-		old.Count++
-		old.LastTimestamp = now
-		if _, err := events.Update(ctx, old, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("cannot update event %q: %w", name, err)
-		}
-		return nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot get event %q: %w", name, err)
-	}
-	_, err = events.Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: key.Namespace},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: obj.GetAPIVersion(), Kind: obj.GetKind(), Namespace: key.Namespace, Name: obj.GetName(),
-			UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
-		},
-		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
-		Source:         corev1.EventSource{Component: component},
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("cannot create event %q: %w", name, err)
-	}
-	return nil
+	return c.events.Warn(ctx, events.Warning{Object: obj, Identity: reason + "\x00" + message, Reason: reason, Message: message})
 }

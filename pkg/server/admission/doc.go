@@ -3,7 +3,8 @@
 //
 // # What is system-owned
 //
-//   - Assignments, SyncReports, GatewayReports and GatewayInstances: every object.
+//   - Assignments, SyncReports, GatewayReports, GatewayInstances and HostClaims: every
+//     object.
 //   - Pods and EndpointSlices that carry label workload.kcp.io/target: a syncer mirrors
 //     them up. A tenant may delete such a pod, which restarts it in its physical
 //     cluster; nothing else.

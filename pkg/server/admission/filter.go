@@ -26,6 +26,7 @@ var owners = map[schema.GroupResource]string{
 	workloadv1alpha1.GroupVersion.WithResource("syncreports").GroupResource():        "the syncer of the target",
 	networkingv1alpha1.GroupVersion.WithResource("gatewayreports").GroupResource():   "the gateway",
 	networkingv1alpha1.GroupVersion.WithResource("gatewayinstances").GroupResource(): "the gateway",
+	networkingv1alpha1.GroupVersion.WithResource("hostclaims").GroupResource():       "the server",
 }
 
 var readVerbs = []string{"get", "list", "watch"}

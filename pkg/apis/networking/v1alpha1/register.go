@@ -1,4 +1,5 @@
-// Package v1alpha1 holds the API types of group networking.kcp.io, the global ingress: GatewayInstance, GatewayReport.
+// Package v1alpha1 holds the API types of group networking.kcp.io, the global ingress: GatewayInstance, GatewayReport,
+// HostClaim.
 // The types are data: they know no other package of this repository but the names of
 // logical clusters. Deepcopy functions and CRD YAML are generated (make generate).
 //
@@ -17,7 +18,7 @@ var GroupVersion = schema.GroupVersion{Group: "networking.kcp.io", Version: "v1a
 
 // AddToScheme registers the types of this package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &GatewayInstance{}, &GatewayInstanceList{}, &GatewayReport{}, &GatewayReportList{})
+	s.AddKnownTypes(GroupVersion, &GatewayInstance{}, &GatewayInstanceList{}, &GatewayReport{}, &GatewayReportList{}, &HostClaim{}, &HostClaimList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
