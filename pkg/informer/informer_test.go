@@ -254,6 +254,12 @@ func TestReflectAfterLostWatch(t *testing.T) {
 // TestStream cuts a stream in its initial state, and later between changes: the store
 // keeps what it had until a new stream has told its whole state.
 func TestStream(t *testing.T) {
+	t.Run("Objects", func(t *testing.T) { testStream(t) })
+	t.Run("Encoded", func(t *testing.T) { testStream(t, informer.WithCodec[*corev1.ConfigMap](codec{})) })
+}
+
+func testStream(t *testing.T, options ...informer.Option[*corev1.ConfigMap]) {
+	t.Helper()
 	streams := make(chan *watch.FakeWatcher, 100)
 	opened := func() *watch.FakeWatcher {
 		t.Helper()
@@ -272,7 +278,7 @@ func TestStream(t *testing.T) {
 		w := watch.NewFake()
 		streams <- w
 		return w, nil
-	}), nil)
+	}), nil, options...)
 	run(t, i)
 	end := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
 	object := func(cluster, value string, version int) *corev1.ConfigMap {

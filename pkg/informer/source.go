@@ -105,7 +105,7 @@ func (s streamSource) once(ctx context.Context, store cache.ReflectorStore) (syn
 				}
 				continue
 			}
-			done, err := collect(&initial, event)
+			done, err := collect(&initial, event, store)
 			if err != nil {
 				return false, err
 			}
@@ -121,10 +121,17 @@ func (s streamSource) once(ctx context.Context, store cache.ReflectorStore) (syn
 
 // collect gathers the initial state; done at the bookmark that ends it. Changes may be
 // mixed in before the bookmark, so the last word on a key counts.
-func collect(initial *[]any, event watch.Event) (done bool, err error) {
+func collect(initial *[]any, event watch.Event, store cache.ReflectorStore) (done bool, err error) {
 	switch event.Type {
 	case watch.Added, watch.Modified:
-		*initial = append(*initial, event.Object)
+		obj := any(event.Object)
+		if e, ok := store.(encoder); ok {
+			// All of them at once are much, so they wait as they are kept.
+			if obj, err = e.encode(obj); err != nil {
+				return false, err
+			}
+		}
+		*initial = append(*initial, obj)
 		return false, nil
 	case watch.Deleted:
 		key, err := storeKey(event.Object)

@@ -2,12 +2,18 @@ package syncer
 
 import (
 	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -18,21 +24,23 @@ import (
 // and name, and tells one handler of every change.
 //
 // It is a Reflector and a store. client-go's shared informers have queues and goroutines
-// for several handlers, five times the memory of this, and the syncer runs two caches
-// for every namespace of a tenant.
+// for several handlers, and hold objects as maps.
 type objectCache struct {
 	name      string
 	source    *cache.ListWatch
 	transform func(*unstructured.Unstructured) *unstructured.Unstructured
 	// handle is called for whatever happens to an object, in order, and must not block.
 	handle func(*unstructured.Unstructured)
-	store  cache.Indexer
 	synced atomic.Bool
 	whole  chan struct{}
+
+	mu sync.RWMutex
+	// objects are encoded, by namespace and name.
+	objects map[string]map[string][]byte
 }
 
 // newCache returns a cache of what selector picks in namespace, or everywhere when that
-// is empty. transform changes objects before they are stored.
+// is empty. transform changes objects before they are stored; what it empties is not.
 func newCache(client dynamic.Interface, gvr schema.GroupVersionResource, namespace, selector string, transform func(*unstructured.Unstructured) *unstructured.Unstructured) *objectCache {
 	resource := client.Resource(gvr).Namespace(namespace)
 	return &objectCache{
@@ -49,7 +57,7 @@ func newCache(client dynamic.Interface, gvr schema.GroupVersionResource, namespa
 		},
 		transform: transform,
 		handle:    func(*unstructured.Unstructured) {},
-		store:     cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		objects:   map[string]map[string][]byte{},
 		whole:     make(chan struct{}),
 	}
 }
@@ -75,40 +83,125 @@ func (c *objectCache) waitForSync(ctx context.Context) bool {
 	}
 }
 
-// get returns one object; namespace is empty for those that have none.
+// has reports whether there is such an object; namespace is empty for those that have
+// none.
+func (c *objectCache) has(namespace, name string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.objects[namespace][name] != nil
+}
+
+// get returns one object, which is the caller's; namespace is empty for those that have
+// none.
 func (c *objectCache) get(namespace, name string) (*unstructured.Unstructured, bool) {
-	key := name
-	if namespace != "" {
-		key = namespace + "/" + name
-	}
-	obj, ok, _ := c.store.GetByKey(key)
-	if !ok {
+	c.mu.RLock()
+	data := c.objects[namespace][name]
+	c.mu.RUnlock()
+	return decode(data)
+}
+
+func decode(data []byte) (*unstructured.Unstructured, bool) {
+	if data == nil {
 		return nil, false
 	}
-	u, ok := obj.(*unstructured.Unstructured)
-	return u, ok
+	// It decodes, as it was encoded here.
+	obj, err := jsonCodec{}.Decode(data)
+	return obj, err == nil
 }
 
-func (c *objectCache) list() []*unstructured.Unstructured { return objects(c.store.List()) }
-
-func (c *objectCache) listNamespace(namespace string) []*unstructured.Unstructured {
-	// The only error is that there is no such index.
-	items, _ := c.store.ByIndex(cache.NamespaceIndex, namespace)
-	return objects(items)
+// all yields one object after the other, so that few are decoded at a time.
+func (c *objectCache) all() iter.Seq[*unstructured.Unstructured] {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var data [][]byte
+	for _, objects := range c.objects {
+		data = slices.AppendSeq(data, maps.Values(objects))
+	}
+	return decoded(data)
 }
 
-func objects(items []any) []*unstructured.Unstructured {
-	out := make([]*unstructured.Unstructured, 0, len(items))
-	for _, item := range items {
-		if u, ok := item.(*unstructured.Unstructured); ok {
-			out = append(out, u)
+func (c *objectCache) inNamespace(namespace string) iter.Seq[*unstructured.Unstructured] {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return decoded(slices.Collect(maps.Values(c.objects[namespace])))
+}
+
+func decoded(data [][]byte) iter.Seq[*unstructured.Unstructured] {
+	return func(yield func(*unstructured.Unstructured) bool) {
+		for _, d := range data {
+			if obj, ok := decode(d); ok && !yield(obj) {
+				return
+			}
 		}
 	}
-	return out
+}
+
+// put stores one object, or removes the one of its name where the transformation leaves
+// nothing; it reports whether there is one to handle.
+func (c *objectCache) put(obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
+	kept := c.transform(obj)
+	if len(kept.Object) == 0 {
+		return nil, false, nil
+	}
+	data, err := jsonCodec{}.Encode(kept)
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot encode %s %s: %w", c.name, klog.KObj(kept), err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	namespace, name := kept.GetNamespace(), kept.GetName()
+	if c.objects[namespace] == nil {
+		c.objects[namespace] = map[string][]byte{}
+	}
+	c.objects[namespace][name] = data
+	return kept, true, nil
+}
+
+func (c *objectCache) remove(namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.objects[namespace], name)
+	if len(c.objects[namespace]) == 0 {
+		delete(c.objects, namespace)
+	}
+}
+
+// retain removes the objects that are not listed, and returns them encoded.
+func (c *objectCache) retain(listed map[types.NamespacedName]bool) [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var gone [][]byte
+	for namespace, objects := range c.objects {
+		for name, data := range objects {
+			if !listed[types.NamespacedName{Namespace: namespace, Name: name}] {
+				gone = append(gone, data)
+				delete(objects, name)
+			}
+		}
+		if len(objects) == 0 {
+			delete(c.objects, namespace)
+		}
+	}
+	return gone
 }
 
 // cacheSink is the side of an objectCache that the Reflector writes to.
 type cacheSink objectCache
+
+// Transformer implements cache.TransformingStore: what a list holds until it is whole is
+// as small as what is stored.
+func (s *cacheSink) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			// The Reflector needs names; what is left of the rest goes when it is stored.
+			if kept := s.transform(u); len(kept.Object) > 0 {
+				return kept, nil
+			}
+			return identityOf(u), nil
+		}
+		return obj, nil
+	}
+}
 
 func (s *cacheSink) Add(obj any) error { return s.Update(obj) }
 
@@ -117,11 +210,13 @@ func (s *cacheSink) Update(obj any) error {
 	if !ok {
 		return nil
 	}
-	u = s.transform(u)
-	if err := s.store.Update(u); err != nil {
+	kept, ok, err := (*objectCache)(s).put(u)
+	if err != nil {
 		return err
 	}
-	s.handle(u)
+	if ok {
+		s.handle(kept)
+	}
 	return nil
 }
 
@@ -130,43 +225,37 @@ func (s *cacheSink) Delete(obj any) error {
 	if !ok {
 		return nil
 	}
-	if err := s.store.Delete(u); err != nil {
-		return err
+	(*objectCache)(s).remove(u.GetNamespace(), u.GetName())
+	if gone := s.transform(u); len(gone.Object) > 0 {
+		s.handle(gone)
 	}
-	s.handle(s.transform(u))
 	return nil
 }
 
 // Replace makes the store hold exactly objs. Objects that did not change are handled,
 // too, which costs a look at each.
-func (s *cacheSink) Replace(objs []any, resourceVersion string) error {
-	gone := map[string]any{}
-	for _, obj := range s.store.List() {
-		if key, err := cache.MetaNamespaceKeyFunc(obj); err == nil {
-			gone[key] = obj
-		}
-	}
-	kept := make([]any, 0, len(objs))
+func (s *cacheSink) Replace(objs []any, _ string) error {
+	c := (*objectCache)(s)
+	listed := make(map[types.NamespacedName]bool, len(objs))
 	for _, obj := range objs {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
 			continue
 		}
-		kept = append(kept, s.transform(u))
-		if key, err := cache.MetaNamespaceKeyFunc(u); err == nil {
-			delete(gone, key)
+		kept, ok, err := c.put(u)
+		if err != nil {
+			return err
+		}
+		if ok {
+			listed[types.NamespacedName{Namespace: kept.GetNamespace(), Name: kept.GetName()}] = true
 		}
 	}
-	if err := s.store.Replace(kept, resourceVersion); err != nil {
-		return err
+	gone := c.retain(listed)
+	for obj := range c.all() {
+		s.handle(obj)
 	}
-	for _, u := range objects(kept) {
-		s.handle(u)
-	}
-	for _, obj := range gone {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			s.handle(u)
-		}
+	for obj := range decoded(gone) {
+		s.handle(obj)
 	}
 	if !s.synced.Swap(true) {
 		close(s.whole)

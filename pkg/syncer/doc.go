@@ -35,6 +35,12 @@
 // Namespaces and synced kinds are watched by label. Pods and endpoint slices made by
 // controllers carry no label of ours (a label in the pod template would change the
 // user's template), so these two are watched across the cluster and picked by namespace
-// in memory. Secrets and ConfigMaps are watched per namespace, since that is all the
-// syncer may read.
+// in memory. What is cached is kept encoded; see jsonCodec.
+//
+// Secrets and ConfigMaps may be read namespace by namespace only, and a watch for each
+// would take more memory than what it watches. So they are not watched: what was applied
+// is noted (ledger), and a sweep with a fixed rate of requests lists their metadata and
+// has those looked at that differ from the notes (sweep). Events are watched in the
+// namespaces where something happens, for a while (telling); the sweep sees those
+// elsewhere.
 package syncer

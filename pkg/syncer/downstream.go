@@ -1,13 +1,15 @@
 package syncer
 
 import (
-	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
@@ -19,9 +21,11 @@ var (
 	roleBindingsGVR = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
 )
 
-// downstream is the physical cluster: a client, and caches of what the syncer has there.
+// downstream is the physical cluster: clients, and caches of what the syncer has there.
 type downstream struct {
-	client     dynamic.Interface
+	client dynamic.Interface
+	// metadata reads what can be told without the objects' content.
+	metadata   metadata.Interface
 	selector   string
 	namespaces *objectCache
 	nodes      *objectCache
@@ -32,26 +36,26 @@ type downstream struct {
 	// copies holds the caches of the resources that are watched by label.
 	copies map[resources.Resource]*objectCache
 
-	mu sync.Mutex
-	// tenants holds the caches of the resources that are watched per namespace, by
-	// downstream namespace.
-	tenants map[string]*tenant
+	// confidential are the resources that are not watched; see ledger.
+	confidential []resources.Resource
+
+	mu      sync.Mutex
+	tenants map[string]*tenant // by downstream namespace
 }
 
-// tenant holds the caches of one namespace.
+// tenant is what is known of one namespace beside what the caches hold.
 type tenant struct {
-	// uid is the namespace's, so that one made anew gets access and caches anew.
-	uid    types.UID
-	caches map[resources.Resource]*objectCache
-	// told are the events there. Nothing waits for them.
-	told   *objectCache
-	events *tellings
-	stop   context.CancelFunc
+	// uid is the namespace's, so that one made anew gets access and a ledger anew.
+	uid     types.UID
+	key     namespaceKey
+	applied ledger
+	telling telling
 }
 
-func newDownstream(client dynamic.Interface, instanceID string, synced []resources.Resource) *downstream {
+func newDownstream(client dynamic.Interface, metadata metadata.Interface, instanceID string, synced []resources.Resource) *downstream {
 	d := &downstream{
 		client:   client,
+		metadata: metadata,
 		selector: names.SyncerLabel + "=" + instanceID,
 		copies:   map[resources.Resource]*objectCache{},
 		tenants:  map[string]*tenant{},
@@ -64,6 +68,7 @@ func newDownstream(client dynamic.Interface, instanceID string, synced []resourc
 	for _, r := range synced {
 		switch {
 		case r.Confidential:
+			d.confidential = append(d.confidential, r)
 		case r == resources.Pods:
 			d.copies[r] = d.pods
 		default:
@@ -79,13 +84,13 @@ func strip(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// stripForeign keeps of objects outside of namespaces made for tenants, by any syncer,
-// the identity only.
+// stripForeign keeps nothing of objects outside of namespaces made for tenants, by any
+// syncer.
 func stripForeign(o *unstructured.Unstructured) *unstructured.Unstructured {
 	if names.IsTenantNamespace(o.GetNamespace()) {
 		return strip(o)
 	}
-	return identityOf(o)
+	return &unstructured.Unstructured{}
 }
 
 func identityOf(o *unstructured.Unstructured) *unstructured.Unstructured {
@@ -127,45 +132,14 @@ func (d *downstream) namespace(name string) (*unstructured.Unstructured, bool) {
 	return d.namespaces.get("", name)
 }
 
-// copiesOf returns the cache that holds the copies of r in namespace; false while there
-// is none.
-func (d *downstream) copiesOf(r resources.Resource, namespace string) (*objectCache, bool) {
-	if !r.Confidential {
-		c, ok := d.copies[r]
-		return c, ok
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t, ok := d.tenants[namespace]
-	if !ok {
-		return nil, false
-	}
-	c, ok := t.caches[r]
-	return c, ok
-}
-
 // ready reports whether objects can be applied in namespace: the caches know it and it
-// is not on its way out, and its own caches are whole.
+// is not on its way out, and it was opened.
 func (d *downstream) ready(namespace string) bool {
 	ns, ok := d.namespace(namespace)
-	if !ok || ns.GetDeletionTimestamp() != nil {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t, ok := d.tenants[namespace]
-	if !ok || t.uid != ns.GetUID() {
-		return false
-	}
-	for _, c := range t.caches {
-		if !c.hasSynced() {
-			return false
-		}
-	}
-	return true
+	return ok && ns.GetDeletionTimestamp() == nil && d.has(ns)
 }
 
-// has reports whether the caches of namespace were started.
+// has reports whether namespace was opened.
 func (d *downstream) has(namespace *unstructured.Unstructured) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,57 +147,30 @@ func (d *downstream) has(namespace *unstructured.Unstructured) bool {
 	return ok && t.uid == namespace.GetUID()
 }
 
-// start starts the caches of one namespace. They run until stop, or until ctx ends;
-// synced is called when all are whole. Those of an earlier namespace of the name end.
-func (d *downstream) start(ctx context.Context, ns *unstructured.Unstructured, confidential []resources.Resource, handle func(resources.Resource, *unstructured.Unstructured), tell func(event string), synced func()) {
+// open makes a namespace one to work in, with what was applied there before. An earlier
+// one of the name is closed.
+func (d *downstream) open(ns *unstructured.Unstructured, key namespaceKey, applied ledger) {
+	d.close(ns.GetName())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	namespace := ns.GetName()
-	if earlier, ok := d.tenants[namespace]; ok {
-		earlier.stop()
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	t := &tenant{uid: ns.GetUID(), caches: map[resources.Resource]*objectCache{}, stop: cancel}
-	for _, r := range confidential {
-		c := newCache(d.client, r.GroupVersionResource, namespace, d.selector, strip)
-		c.handle = func(o *unstructured.Unstructured) { handle(r, o) }
-		t.caches[r] = c
-		go c.run(ctx)
-	}
-	t.told, t.events = newCache(d.client, eventsGVR, namespace, "", strip), newTellings()
-	t.told.handle = func(o *unstructured.Unstructured) { tell(o.GetName()) }
-	go t.told.run(ctx)
-	d.tenants[namespace] = t
-	go func() {
-		for _, c := range t.caches {
-			if !c.waitForSync(ctx) {
-				return
-			}
-		}
-		synced()
-	}()
+	d.tenants[ns.GetName()] = &tenant{uid: ns.GetUID(), key: key, applied: applied, telling: newTelling()}
 }
 
-// events returns the events of one namespace, and what was told of them; false while
-// there are none.
-func (d *downstream) events(namespace string) (*objectCache, *tellings, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t, ok := d.tenants[namespace]
-	if !ok {
-		return nil, nil, false
-	}
-	return t.told, t.events, true
-}
-
-// stop ends the caches of one namespace.
-func (d *downstream) stop(namespace string) {
+// close forgets a namespace.
+func (d *downstream) close(namespace string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t, ok := d.tenants[namespace]; ok {
-		t.stop()
+		t.telling.end()
 		delete(d.tenants, namespace)
 	}
+}
+
+// opened returns the namespaces that are open.
+func (d *downstream) opened() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.tenants))
 }
 
 // namespaced returns a client for one resource in one namespace.

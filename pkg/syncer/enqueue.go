@@ -1,8 +1,6 @@
 package syncer
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
 	"github.com/13eedeaf/kcp/pkg/syncer/transform"
@@ -13,7 +11,7 @@ func (s *session) enqueueAll() {
 	for _, a := range s.assignments.List() {
 		s.namespaceQueue.Enqueue(namespaceOf(logicalcluster.KeyOf(a)))
 	}
-	for _, ns := range s.down.namespaces.list() {
+	for ns := range s.down.namespaces.all() {
 		if key, ok := s.owner(ns); ok {
 			s.namespaceQueue.Enqueue(key)
 		}
@@ -27,7 +25,7 @@ func (s *session) enqueueAll() {
 		}
 	}
 	for r, c := range s.shown() {
-		for _, o := range c.list() {
+		for o := range c.all() {
 			s.enqueueMirror(r, o)
 		}
 		for _, o := range s.mirrors[r].List() {
@@ -49,22 +47,26 @@ func (s *session) shown() map[resources.Resource]*objectCache {
 
 // enqueueResource looks at all objects of one resource.
 func (s *session) enqueueResource(r resources.Resource) {
-	s.enqueueSources(r, s.sources[r].List())
-	for _, ns := range s.down.namespaces.list() {
-		if c, ok := s.down.copiesOf(r, ns.GetName()); ok {
-			for _, o := range c.listNamespace(ns.GetName()) {
-				s.enqueueCopy(r, o)
-			}
+	for _, key := range s.sources[r].Keys() {
+		s.objectQueue.Enqueue(objectKey{namespaceOf(key), r, key.Name})
+	}
+	if !r.Confidential {
+		for o := range s.down.copies[r].all() {
+			s.enqueueCopy(r, o)
+		}
+		return
+	}
+	for _, namespace := range s.down.opened() {
+		if key, ok := s.tenantOf(namespace); ok {
+			s.enqueueNoted(key, r, namespace)
 		}
 	}
 }
 
-func (s *session) enqueueSources(r resources.Resource, sources []*unstructured.Unstructured) {
-	for _, o := range sources {
-		if !transform.Skipped(r, o) {
-			key := logicalcluster.KeyOf(o)
-			s.objectQueue.Enqueue(objectKey{namespaceOf(key), r, key.Name})
-		}
+// enqueueNoted looks at the copies of one confidential resource in one namespace.
+func (s *session) enqueueNoted(key namespaceKey, r resources.Resource, namespace string) {
+	for _, name := range s.down.copiesNoted(r, namespace) {
+		s.objectQueue.Enqueue(objectKey{key, r, name})
 	}
 }
 
@@ -72,11 +74,17 @@ func (s *session) enqueueSources(r resources.Resource, sources []*unstructured.U
 func (s *session) enqueueNamespace(key namespaceKey) {
 	name := s.id.namespace(key)
 	for _, r := range s.synced {
-		s.enqueueSources(r, s.sources[r].ListNamespace(key.Cluster, key.Namespace))
-		if c, ok := s.down.copiesOf(r, name); ok {
-			for _, o := range c.listNamespace(name) {
-				s.enqueueCopy(r, o)
+		for _, o := range s.sources[r].ListNamespace(key.Cluster, key.Namespace) {
+			if !transform.Skipped(r, o) {
+				s.objectQueue.Enqueue(objectKey{key, r, o.GetName()})
 			}
+		}
+		if r.Confidential {
+			s.enqueueNoted(key, r, name)
+			continue
+		}
+		for o := range s.down.copies[r].inNamespace(name) {
+			s.enqueueCopy(r, o)
 		}
 	}
 	for _, report := range s.reports.ListNamespace(key.Cluster, key.Namespace) {
@@ -85,7 +93,7 @@ func (s *session) enqueueNamespace(key namespaceKey) {
 		}
 	}
 	for r, c := range s.shown() {
-		for _, o := range c.listNamespace(name) {
+		for o := range c.inNamespace(name) {
 			s.enqueueMirror(r, o)
 		}
 	}

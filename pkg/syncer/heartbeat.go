@@ -95,7 +95,7 @@ func (h *heart) beat(ctx context.Context) (*workloadv1alpha1.SyncTarget, error) 
 // sum adds a resource list of all nodes.
 func (h *heart) sum(field string) corev1.ResourceList {
 	total := corev1.ResourceList{}
-	for _, node := range h.nodes.list() {
+	for node := range h.nodes.all() {
 		quantities, _, _ := unstructured.NestedStringMap(node.Object, "status", field)
 		for name, value := range quantities {
 			q, err := resource.ParseQuantity(value)

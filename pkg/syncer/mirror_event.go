@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/13eedeaf/kcp/pkg/reconciler"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
@@ -37,6 +35,8 @@ const (
 	eventBurst  = 50
 	eventRate   = 0.5
 	eventsPause = 5 * time.Second
+	// eventLifetime is how long clusters commonly keep events.
+	eventLifetime = time.Hour
 )
 
 // eventKey is an event downstream, by its name there.
@@ -47,32 +47,17 @@ type eventKey struct {
 
 func (k eventKey) String() string { return "events " + k.key(k.Name).String() }
 
-// tellings remembers what a namespace's tenant was told.
-type tellings struct {
-	limit flowcontrol.PassiveRateLimiter
-	told  sync.Map // name of the event downstream → telling
-}
-
-type telling struct {
-	version string
-	at      time.Time
-}
-
-func newTellings() *tellings {
-	return &tellings{limit: flowcontrol.NewTokenBucketPassiveRateLimiter(eventRate, eventBurst)}
-}
-
 // reconcileEvent shows an event about an object downstream in the workspace, about what
 // stands for the object there.
 func (s *session) reconcileEvent(ctx context.Context, key eventKey) (reconciler.Result, error) {
 	namespace := s.id.namespace(key.namespaceKey)
-	events, tellings, ok := s.down.events(namespace)
+	events, telling, ok := s.down.events(namespace)
 	if _, active := s.assigned(key.namespaceKey); !active || !ok {
 		return reconciler.Result{}, nil
 	}
 	obj, ok := events.get(namespace, key.Name)
 	if !ok {
-		tellings.told.Delete(key.Name)
+		telling.told.Delete(key.Name)
 		return reconciler.Result{}, nil
 	}
 	event := &corev1.Event{}
@@ -83,11 +68,11 @@ func (s *session) reconcileEvent(ctx context.Context, key eventKey) (reconciler.
 	if seen.Before(s.began.Add(-eventAge)) {
 		return reconciler.Result{}, nil
 	}
-	if told, ok := tellings.told.Load(key.Name); ok {
-		if told.(telling).version == event.ResourceVersion {
+	if last, ok := telling.told.Load(key.Name); ok {
+		if last.(told).version == event.ResourceVersion {
 			return reconciler.Result{}, nil
 		}
-		if wait := eventInterval - time.Since(told.(telling).at); wait > 0 {
+		if wait := eventInterval - time.Since(last.(told).at); wait > 0 {
 			return reconciler.Result{RequeueAfter: wait}, nil
 		}
 	}
@@ -98,13 +83,13 @@ func (s *session) reconcileEvent(ctx context.Context, key eventKey) (reconciler.
 		return reconciler.Result{RequeueAfter: later}, nil
 	case !ok:
 		return reconciler.Result{}, nil
-	case !tellings.limit.TryAccept():
+	case !telling.limit.TryAccept():
 		return reconciler.Result{RequeueAfter: eventsPause}, nil
 	}
 	if err := s.tell(ctx, key, transform.MirrorEvent(event, subject, s.id.targetKey, s.wording(key.namespaceKey, involved, subject))); err != nil {
 		return reconciler.Result{}, err
 	}
-	tellings.told.Store(key.Name, telling{version: event.ResourceVersion, at: time.Now()})
+	telling.told.Store(key.Name, told{version: event.ResourceVersion, at: time.Now()})
 	return reconciler.Result{}, nil
 }
 
@@ -140,7 +125,7 @@ func (s *session) wording(key namespaceKey, involved corev1.ObjectReference, sub
 	names := strings.NewReplacer(pairs...)
 	return func(message string) string {
 		return word.ReplaceAllStringFunc(names.Replace(message), func(w string) string {
-			if _, isNode := s.down.nodes.get("", w); isNode {
+			if s.down.nodes.has("", w) {
 				return "a node"
 			}
 			return w

@@ -51,7 +51,7 @@ func (s *session) watchReplicaSets(ctx context.Context) {
 	if !s.down.replicaSets.waitForSync(ctx) || !s.mirrors[resources.ReplicaSets].WaitForSync(ctx) {
 		return
 	}
-	for _, o := range s.down.replicaSets.list() {
+	for o := range s.down.replicaSets.all() {
 		s.enqueueMirror(resources.ReplicaSets, o)
 	}
 	for _, o := range s.mirrors[resources.ReplicaSets].List() {

@@ -48,8 +48,8 @@ func (s *session) reconcileNamespace(ctx context.Context, key namespaceKey) (rec
 	return s.removeNamespace(ctx, key, assignment)
 }
 
-// ensureNamespace makes the downstream namespace, the syncer's access to it, and its
-// caches.
+// ensureNamespace makes the downstream namespace and the syncer's access to it, and sees
+// what there is.
 func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconciler.Result, error) {
 	name := s.id.namespace(key)
 	ns, ok := s.down.namespace(name)
@@ -58,7 +58,7 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 	}
 	if ns.GetDeletionTimestamp() != nil {
 		// Its end is an event.
-		s.down.stop(name)
+		s.down.close(name)
 		return reconciler.Result{}, nil
 	}
 	if owner, ok := s.owner(ns); !ok || owner != key {
@@ -68,18 +68,19 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 	if s.down.has(ns) {
 		return reconciler.Result{}, nil
 	}
-	confidential := slices.DeleteFunc(slices.Clone(s.synced), func(r resources.Resource) bool { return !r.Confidential })
-	allowed, err := s.ensureAccess(ctx, name, confidential)
+	if err := s.ensureAccess(ctx, name); err != nil {
+		return reconciler.Result{}, err
+	}
+	applied, err := s.copiesIn(ctx, key)
+	if apierrors.IsForbidden(err) {
+		// The role binding has yet to come into force.
+		return reconciler.Result{RequeueAfter: soon}, nil
+	}
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	if !allowed {
-		return reconciler.Result{RequeueAfter: soon}, nil
-	}
-	// The caches outlive this pass and its deadline.
-	s.down.start(s.ctx, ns, confidential, s.enqueueCopy,
-		func(event string) { s.eventQueue.Enqueue(eventKey{key, event}) },
-		func() { s.enqueueNamespace(key) })
+	s.down.open(ns, key, applied)
+	s.enqueueNamespace(key)
 	return reconciler.Result{}, nil
 }
 
@@ -115,33 +116,21 @@ func (s *session) createNamespace(ctx context.Context, key namespaceKey, name st
 }
 
 // ensureAccess binds the role for Secrets and ConfigMaps, and for what users see and do in
-// pods, to the syncer's account in a namespace, and reports whether it has come into
-// force for the confidential resources.
-func (s *session) ensureAccess(ctx context.Context, namespace string, confidential []resources.Resource) (bool, error) {
+// pods, to the syncer's account in a namespace.
+func (s *session) ensureAccess(ctx context.Context, namespace string) error {
 	client := s.down.client.Resource(roleBindingsGVR).Namespace(namespace)
 	if _, err := client.Get(ctx, names.FieldManager, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		binding, err := s.accessBinding(namespace)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if _, err := client.Create(ctx, binding, metav1.CreateOptions{FieldManager: names.FieldManager}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("cannot bind %q in downstream namespace %q: %w", names.DataRole(s.id.instanceID), namespace, err)
+			return fmt.Errorf("cannot bind %q in downstream namespace %q: %w", names.DataRole(s.id.instanceID), namespace, err)
 		}
 	} else if err != nil {
-		return false, fmt.Errorf("cannot read the role binding of downstream namespace %q: %w", namespace, err)
+		return fmt.Errorf("cannot read the role binding of downstream namespace %q: %w", namespace, err)
 	}
-	if len(confidential) == 0 {
-		return true, nil
-	}
-	probe := confidential[0]
-	_, err := s.down.namespaced(probe, namespace).List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: s.down.selector})
-	if apierrors.IsForbidden(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot list %s in downstream namespace %q: %w", probe, namespace, err)
-	}
-	return true, nil
+	return nil
 }
 
 func (s *session) accessBinding(namespace string) (*unstructured.Unstructured, error) {
@@ -169,7 +158,7 @@ func (s *session) removeNamespace(ctx context.Context, key namespaceKey, assignm
 	if ok {
 		return s.deleteNamespace(ctx, key, ns, assignment)
 	}
-	s.down.stop(name)
+	s.down.close(name)
 	s.settled.Range(func(object, _ any) bool {
 		if object.(objectKey).namespaceKey == key {
 			s.settled.Delete(object)

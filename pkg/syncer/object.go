@@ -29,19 +29,24 @@ func (s *session) reconcileObject(ctx context.Context, key objectKey) (reconcile
 		return reconciler.Result{}, nil
 	}
 	namespace := s.id.namespace(key.namespaceKey)
-	copies, ok := s.down.copiesOf(key.Resource, namespace)
-	if !ok || !copies.hasSynced() || !s.down.ready(namespace) {
+	if copies := s.down.copies[key.Resource]; copies != nil && !copies.hasSynced() || !s.down.ready(namespace) {
 		return reconciler.Result{}, nil
 	}
 	source, ok := sources.Get(key.Cluster, key.Namespace, key.Name)
 	if ok && transform.Skipped(key.Resource, source) {
 		return reconciler.Result{}, nil
 	}
-	existing, exists := copies.get(namespace, key.Name)
+	if key.Resource.Confidential && s.unchanged(key, namespace, source) {
+		return reconciler.Result{}, s.report(ctx, key, source, nil, nil)
+	}
+	existing, err := s.existing(ctx, key, namespace)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
 	if !ok {
 		return reconciler.Result{}, s.removeObject(ctx, key, existing)
 	}
-	if !exists && transform.Finished(key.Resource, source) {
+	if existing == nil && transform.Finished(key.Resource, source) {
 		// It ran, perhaps on another target. It is not run again here.
 		return reconciler.Result{}, s.report(ctx, key, source, source, nil)
 	}
@@ -50,7 +55,43 @@ func (s *session) reconcileObject(ctx context.Context, key objectKey) (reconcile
 		return reconciler.Result{}, err
 	}
 	reportErr := s.report(ctx, key, source, current, err)
+	if current == nil && err == nil && key.Resource.Confidential {
+		// It was deleted to be made anew, and no event will say that it is gone.
+		wait = soon
+	}
 	return reconciler.Result{RequeueAfter: wait}, errors.Join(err, reportErr)
+}
+
+// unchanged reports whether the copy of a confidential object was made of just this
+// source, and was as it should be when it was last looked at.
+func (s *session) unchanged(key objectKey, namespace string, source *unstructured.Unstructured) bool {
+	noted, ok := s.down.applied(key.Resource, namespace, key.Name)
+	if !ok || noted.version == "" || source == nil {
+		return false
+	}
+	desired, err := transform.Down(key.Resource, source, namespace, s.id.instanceID)
+	return err == nil && hashOf(desired) == noted.hash
+}
+
+// existing returns the copy; nil when there is none.
+func (s *session) existing(ctx context.Context, key objectKey, namespace string) (*unstructured.Unstructured, error) {
+	if !key.Resource.Confidential {
+		existing, _ := s.down.copies[key.Resource].get(namespace, key.Name)
+		return existing, nil
+	}
+	if _, noted := s.down.applied(key.Resource, namespace, key.Name); !noted {
+		// All that is ours was noted when the namespace was opened, and since.
+		return nil, nil
+	}
+	existing, err := s.down.namespaced(key.Resource, namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		s.down.forget(key.Resource, namespace, key.Name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s %q in downstream namespace %q: %w", key.Resource, key.Name, namespace, err)
+	}
+	return existing, nil
 }
 
 // removeObject deletes the copy, if there is one, and the report of an object that the
@@ -83,6 +124,8 @@ func (s *session) deleteCopy(ctx context.Context, key objectKey, existing *unstr
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete %s %q in downstream namespace %q: %w", key.Resource, key.Name, existing.GetNamespace(), err)
 	}
+	// It may stay for a while, for the sake of its finalizers.
+	s.down.doubt(key.Resource, existing.GetNamespace(), key.Name)
 	return nil
 }
 
@@ -103,6 +146,9 @@ func (s *session) apply(ctx context.Context, key objectKey, source, existing *un
 			return nil, 0, s.deleteCopy(ctx, key, existing)
 		}
 		done, wait, err := s.inSync(key, desired, existing)
+		if done {
+			s.down.note(key.Resource, existing)
+		}
 		if done || wait > 0 || err != nil {
 			return existing, wait, err
 		}
@@ -115,6 +161,7 @@ func (s *session) apply(ctx context.Context, key objectKey, source, existing *un
 		}
 		return existing, 0, fmt.Errorf("cannot apply %s %q in downstream namespace %q: %w", key.Resource, key.Name, namespace, err)
 	}
+	s.down.note(key.Resource, result)
 	klog.FromContext(ctx).V(4).Info("Applied", "namespace", namespace, "generation", source.GetGeneration())
 	return result, 0, s.settle(key, desired, result)
 }

@@ -59,7 +59,7 @@ func otherObject(e informer.Event[*unstructured.Unstructured]) bool {
 func (s *session) enqueueOwned(key namespaceKey, kind, name string) {
 	namespace := s.id.namespace(key)
 	for _, r := range []resources.Resource{resources.ReplicaSets, resources.Pods} {
-		for _, o := range s.shown()[r].listNamespace(namespace) {
+		for o := range s.shown()[r].inNamespace(namespace) {
 			if ref := metav1.GetControllerOfNoCopy(o); ref != nil && ref.Kind == kind && ref.Name == name {
 				s.enqueueMirror(r, o)
 			}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -68,6 +70,9 @@ type session struct {
 	// began is when the session did.
 	began time.Time
 
+	// working is set once both sides are known.
+	working atomic.Bool
+
 	drift *flowcontrol.Backoff
 	// settled holds, for objects that others change on the way in, what came of the
 	// last apply, so that it is not taken for drift.
@@ -79,10 +84,10 @@ type session struct {
 }
 
 // newSession returns a session whose caches end with ctx; run does the work.
-func newSession(ctx context.Context, id identity, up *upstream, client dynamic.Interface, synced []resources.Resource) (*session, error) {
+func newSession(ctx context.Context, id identity, up *upstream, client dynamic.Interface, metadata metadata.Interface, synced []resources.Resource) (*session, error) {
 	s := &session{
 		began: time.Now(),
-		ctx:   ctx, id: id, up: up, down: newDownstream(client, id.instanceID, synced), synced: synced,
+		ctx:   ctx, id: id, up: up, down: newDownstream(client, metadata, id.instanceID, synced), synced: synced,
 		sources: map[resources.Resource]*sourceInformer{},
 		mirrors: map[resources.Resource]*sourceInformer{},
 		drift:   flowcontrol.NewBackOff(driftBackoffMin, driftBackoffMax),
@@ -114,7 +119,7 @@ func (s *session) addUpstream() error {
 		if err != nil {
 			return nil, fmt.Errorf("cannot follow %s: %w", r, err)
 		}
-		return informer.New[*unstructured.Unstructured](r.String(), source, nil), nil
+		return informer.New(r.String(), source, nil, informer.WithCodec[*unstructured.Unstructured](jsonCodec{})), nil
 	}
 	var errs []error
 	keep := func(i *sourceInformer, err error) *sourceInformer {
@@ -222,6 +227,9 @@ func (s *session) enqueueCopy(r resources.Resource, o *unstructured.Unstructured
 	}
 	if key, ok := s.tenantOf(o.GetNamespace()); ok {
 		s.objectQueue.Enqueue(objectKey{key, r, o.GetName()})
+		if r.Workload {
+			s.touch(o.GetNamespace())
+		}
 	}
 }
 
@@ -231,6 +239,9 @@ func (s *session) enqueueMirror(r resources.Resource, o *unstructured.Unstructur
 	}
 	if key, ok := s.tenantOf(o.GetNamespace()); ok {
 		s.mirrorQueue.Enqueue(mirrorKey{key, r, o.GetName()})
+		if r == resources.Pods {
+			s.touch(o.GetNamespace())
+		}
 	}
 }
 
@@ -307,6 +318,8 @@ func (s *session) run() {
 	}
 	logger.Info("Both sides are known, syncing", "namespaces", len(s.assignments.List()), "resources", len(s.synced))
 	s.enqueueAll()
+	s.working.Store(true)
+	wg.Go(func() { s.sweep(ctx) })
 	wg.Go(func() { wait.UntilWithContext(ctx, func(context.Context) { s.drift.GC() }, driftBackoffMax) })
 	wg.Go(func() { s.namespaceQueue.Run(ctx) })
 	wg.Go(func() { s.objectQueue.Run(ctx) })

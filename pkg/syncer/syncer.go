@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -37,6 +38,7 @@ type Syncer struct {
 	id        identity
 	up        *upstream
 	client    dynamic.Interface
+	metadata  metadata.Interface
 	discovery discovery.DiscoveryInterface
 	pods      *podAPI
 	// lock is nil without leader election.
@@ -66,6 +68,10 @@ func New(c *Config) (*Syncer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for the physical cluster: %w", err)
 	}
+	metadataClient, err := metadata.NewForConfigAndClient(downConfig, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a metadata client for the physical cluster: %w", err)
+	}
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(downConfig, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a discovery client for the physical cluster: %w", err)
@@ -74,7 +80,7 @@ func New(c *Config) (*Syncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Syncer{id: c.identity, up: up, client: client, discovery: disco, pods: pods}
+	s := &Syncer{id: c.identity, up: up, client: client, metadata: metadataClient, discovery: disco, pods: pods}
 	if c.leaderElect {
 		// A transport of its own, so that renewals do not queue behind other traffic.
 		leases, err := coordinationv1client.NewForConfig(downConfig)
@@ -167,7 +173,7 @@ func (s *Syncer) session(ctx context.Context, wanted []workloadv1alpha1.GroupRes
 	if err != nil {
 		logger.Error(err, "Syncing the other resources")
 	}
-	session, err := newSession(ctx, s.id, s.up, s.client, synced)
+	session, err := newSession(ctx, s.id, s.up, s.client, s.metadata, synced)
 	if err != nil {
 		return err
 	}

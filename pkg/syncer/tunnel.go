@@ -163,7 +163,7 @@ func (s *session) mayReach(r *http.Request) *apierrors.StatusError {
 	if owner, ok := s.owner(ns); !ok || owner != key {
 		return apierrors.NewForbidden(pods, pod, fmt.Errorf("what runs here under the name of namespace %q is not its copy", key.Namespace))
 	}
-	if _, ok := s.down.pods.get(ns.GetName(), pod); !ok {
+	if !s.down.pods.has(ns.GetName(), pod) {
 		return apierrors.NewNotFound(pods, pod)
 	}
 	return nil

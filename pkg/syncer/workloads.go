@@ -24,7 +24,7 @@ func (s *session) removeWorkloads(ctx context.Context, namespace string) (int, e
 		if !r.Workload || !c.hasSynced() {
 			continue
 		}
-		for _, obj := range c.listNamespace(namespace) {
+		for obj := range c.inNamespace(namespace) {
 			if !s.isCopy(obj) {
 				continue
 			}

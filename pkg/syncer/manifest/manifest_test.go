@@ -172,7 +172,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"get pods/portforward": true, "create pods/portforward": true,
 	}
 	want := maps.Clone(access)
-	for _, verb := range []string{"get", "list", "watch", "create", "patch", "delete"} {
+	for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
 		want[verb+" secrets"], want[verb+" configmaps"] = true, true
 	}
 	if diff := cmp.Diff(want, granted(role(options(), names.DataRole(id)))); diff != "" {

@@ -102,11 +102,11 @@ func clusterRoleBinding(id string) *rbacv1.ClusterRoleBinding {
 }
 
 func dataRole(id string, synced []resources.Resource) *rbacv1.ClusterRole {
-	all := append(append([]string(nil), readVerbs...), writeVerbs...)
 	return &rbacv1.ClusterRole{
 		TypeMeta:   rbacMeta("ClusterRole"),
 		ObjectMeta: objectMeta(id, names.DataRole(id)),
-		Rules: append(rules(synced, func(r resources.Resource) bool { return r.Confidential }, all),
+		// They are listed from time to time, not watched.
+		Rules: append(rules(synced, func(r resources.Resource) bool { return r.Confidential }, append([]string{"get", "list"}, writeVerbs...)),
 			// What the pods' users may see and do, through the tunnel.
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: readVerbs},
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
