@@ -248,13 +248,15 @@ func TestIngressHostOfAnotherTenant(t *testing.T) {
 	bob.served("wild")
 	answers("app.example.com", alice)
 	answers("other.example.com", bob)
-	// What is below it is its holder's from now on.
-	alice.put("below", "www.example.net")
-	alice.refused("below", "", "www.example.net")
+	// It keeps nobody from a host below it.
 	answers("www.example.net", bob)
-	bob.remove("wild")
+	alice.put("below", "www.example.net")
 	alice.served("below")
 	answers("www.example.net", alice)
+	answers("other.example.net", bob)
+	alice.remove("below")
+	answers("www.example.net", bob)
+	bob.remove("wild")
 	answers("other.example.com", nil)
 
 	// An older Ingress that is edited.

@@ -11,11 +11,11 @@
 //
 // Ingresses of class "kcp" or of no class; all others are left to whoever they are for.
 // Hosts are exact, a wildcard of one label ("*.example.com") or absent; the most specific
-// host answers alone, there is no falling through to a less specific one. Paths are Exact,
-// or Prefix by path element; ImplementationSpecific means Prefix. A default backend
-// answers for the hosts of its own Ingress only, and for all hosts where the Ingress has
-// no rules. Backends are Services; a resource backend, a missing Service or port, and a
-// Service of type ExternalName have no endpoints.
+// host answers alone, whichever workspaces hold less specific ones, and there is no falling
+// through to those. Paths are Exact, or Prefix by path element; ImplementationSpecific
+// means Prefix. A default backend answers for the hosts of its own Ingress only, and for
+// all hosts where the Ingress has no rules. Backends are Services; a resource backend, a
+// missing Service or port, and a Service of type ExternalName have no endpoints.
 //
 // # Hosts
 //

@@ -155,6 +155,19 @@ func TestMatch(t *testing.T) {
 				{"", "/foo"}:                      "a/any",
 			},
 		},
+		"a host before a wildcard, in whichever workspace": {
+			ingresses: map[logicalcluster.Name][]ingress{
+				"a": {makeIngress("1", 0).rule("*.example.com", prefix("/", "wild"))},
+				"b": {makeIngress("2", 5).rule("foo.example.com", prefix("/foo", "foo"))},
+				"c": {makeIngress("3", 0).fallback("rest")},
+			},
+			want: map[request]string{
+				{"foo.example.com", "/foo"}:   "b/foo",
+				{"foo.example.com", "/other"}: "",
+				{"bar.example.com", "/foo"}:   "a/wild",
+				{"example.com", "/foo"}:       "c/rest",
+			},
+		},
 		"a default backend serves the hosts of its own Ingress": {
 			ingresses: map[logicalcluster.Name][]ingress{"a": {makeIngress("1", 0).fallback("rest").rule("h.example.com", prefix("/foo", "foo")).rule("i.example.com")}},
 			want: map[request]string{

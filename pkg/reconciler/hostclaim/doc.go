@@ -8,10 +8,10 @@
 // its Ingresses names the host, so that nobody takes a host over by editing an older
 // Ingress. A host that nobody holds goes to the oldest Ingress (creation, then uid).
 //
-// A wildcard is held like any host, and with it the hosts below it that nobody else
-// holds: those who held one before keep it, and from then on only the wildcard's holder
-// is given one. A rule without a host takes what is left over and holds nothing else
-// back.
+// A wildcard is a host of its own name here, and keeps nobody from naming a host below
+// it: whoever names a host exactly is preferred, by whomever the wildcard is held, and
+// gateways lead there what nobody names. Whoever wants to keep a name names it. A rule
+// without a host takes what is left over.
 //
 // # State
 //

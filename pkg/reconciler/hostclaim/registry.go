@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,9 +20,9 @@ type wish struct {
 	hosts []string
 }
 
-// entry is what is known of one host.
+// entry is what is known of one host that Ingresses name.
 type entry struct {
-	// holder is empty while the holder of the wildcard above keeps others out.
+	// holder is empty only while the host waits for settle.
 	holder logicalcluster.Name
 	wishes map[logicalcluster.Key]*wish
 }
@@ -41,24 +40,10 @@ func (e *entry) wishedBy(cluster logicalcluster.Name) bool {
 type registry struct {
 	wishes map[logicalcluster.Key]*wish
 	hosts  map[string]*entry
-	// below has, by wildcard, the hosts that it covers, whether it exists or not.
-	below map[string]map[string]bool
 }
 
 func newRegistry() *registry {
-	return &registry{wishes: map[logicalcluster.Key]*wish{}, hosts: map[string]*entry{}, below: map[string]map[string]bool{}}
-}
-
-// wildcardOf returns the wildcard that covers a host, "" for none.
-func wildcardOf(host string) string {
-	if strings.HasPrefix(host, "*.") {
-		return ""
-	}
-	_, parent, ok := strings.Cut(host, ".")
-	if !ok {
-		return ""
-	}
-	return "*." + parent
+	return &registry{wishes: map[logicalcluster.Key]*wish{}, hosts: map[string]*entry{}}
 }
 
 // holds reports whether a workspace holds a host.
@@ -123,12 +108,6 @@ func (r *registry) add(w *wish) {
 			r.hosts[host] = e
 		}
 		e.wishes[w.ingress] = w
-		if above := wildcardOf(host); above != "" {
-			if r.below[above] == nil {
-				r.below[above] = map[string]bool{}
-			}
-			r.below[above][host] = true
-		}
 	}
 }
 
@@ -139,21 +118,12 @@ func (r *registry) remove(w *wish, hosts []string, unsettled map[string]bool) {
 	for _, host := range hosts {
 		e := r.hosts[host]
 		delete(e.wishes, w.ingress)
-		freed := e.holder == w.ingress.Cluster && !e.wishedBy(e.holder)
-		if freed {
+		if e.holder == w.ingress.Cluster && !e.wishedBy(e.holder) {
 			e.holder = ""
 			unsettled[host] = true
-			// What a wildcard kept back is free too.
-			maps.Copy(unsettled, r.below[host])
 		}
-		if len(e.wishes) > 0 {
-			continue
-		}
-		delete(r.hosts, host)
-		above := wildcardOf(host)
-		delete(r.below[above], host)
-		if len(r.below[above]) == 0 {
-			delete(r.below, above)
+		if len(e.wishes) == 0 {
+			delete(r.hosts, host)
 		}
 	}
 }
@@ -161,30 +131,14 @@ func (r *registry) remove(w *wish, hosts []string, unsettled map[string]bool) {
 // settle gives those of the hosts that nobody holds to the oldest wish, and returns those
 // that it has given.
 func (r *registry) settle(hosts map[string]bool) []string {
-	type candidate struct {
-		*wish
-
-		host string
-	}
-	var candidates []candidate
+	var given []string
 	for host := range hosts {
 		e := r.hosts[host]
 		if e == nil || e.holder != "" {
 			continue
 		}
-		for _, w := range e.wishes {
-			candidates = append(candidates, candidate{w, host})
-		}
-	}
-	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Or(older(a.wish, b.wish), cmp.Compare(a.host, b.host)) })
-	var given []string
-	for _, c := range candidates {
-		e, above := r.hosts[c.host], r.hosts[wildcardOf(c.host)]
-		keptBack := wildcardOf(c.host) != "" && above != nil && above.holder != "" && above.holder != c.ingress.Cluster
-		if e.holder == "" && !keptBack {
-			e.holder = c.ingress.Cluster
-			given = append(given, c.host)
-		}
+		e.holder = slices.MinFunc(slices.Collect(maps.Values(e.wishes)), older).ingress.Cluster
+		given = append(given, host)
 	}
 	return given
 }

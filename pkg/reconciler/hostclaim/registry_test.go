@@ -99,37 +99,34 @@ func TestRegistry(t *testing.T) {
 			want:        holders{},
 			wantTouched: []string{},
 		},
-		"a wildcard swallows nothing that others hold": {
-			seed:  []*wish{ask("b", "b1", 2, host)},
-			steps: []*wish{ask("a", "a1", 3, wild)},
-			want:  holders{host: "b", wild: "a"},
+		"a wildcard takes nothing from who names a host": {
+			seed:        []*wish{ask("b", "b1", 2, host)},
+			steps:       []*wish{ask("a", "a1", 1, wild)},
+			want:        holders{host: "b", wild: "a"},
+			wantTouched: []string{"a1"},
 		},
-		"nobody else gets a host below a wildcard that is held": {
-			seed:        []*wish{ask("a", "a1", 1, wild)},
-			steps:       []*wish{ask("b", "b1", 2, host, "deep.h.example.com", "example.com")},
-			want:        holders{wild: "a", host: "", "deep.h.example.com": "b", "example.com": "b"},
-			wantTouched: []string{"b1"},
+		"a wildcard keeps nobody from a host below it": {
+			seed:        []*wish{ask("a", "a1", 1, wild, "*.com")},
+			steps:       []*wish{ask("b", "b1", 2, host, "example.com", "deep.h.example.com"), ask("c", "c1", 3, host, other)},
+			want:        holders{wild: "a", "*.com": "a", host: "b", "example.com": "b", "deep.h.example.com": "b", other: "c"},
+			wantTouched: []string{"c1"},
 		},
-		"an older Ingress that is edited takes nothing from a wildcard": {
-			seed:  []*wish{ask("a", "a1", 5, wild), ask("b", "b1", 1, "b.org")},
-			steps: []*wish{ask("b", "b1", 1, host)},
-			want:  holders{wild: "a", host: ""},
-		},
-		"at the start age decides between a host and a wildcard": {
-			seed: []*wish{ask("a", "a1", 2, wild), ask("b", "b1", 1, host), ask("c", "c1", 3, other)},
-			want: holders{wild: "a", host: "b", other: ""},
-		},
-		"the wildcard's holder gets the hosts below it": {
+		"nor does its holder get one before others": {
 			seed:        []*wish{ask("a", "a1", 1, wild), ask("b", "b1", 2, host)},
 			steps:       []*wish{ask("a", "a2", 3, host)},
-			want:        holders{wild: "a", host: "a"},
-			wantTouched: []string{"a2", "b1"},
+			want:        holders{wild: "a", host: "b"},
+			wantTouched: []string{},
 		},
-		"the wildcard's holder lets go": {
-			seed:        []*wish{ask("a", "a1", 1, wild), ask("b", "b1", 3, host), ask("c", "c1", 2, host, other), ask("d", "d1", 4, wild)},
-			steps:       []*wish{gone("a", "a1")},
-			want:        holders{wild: "d", host: "c", other: "c"},
-			wantTouched: []string{"b1", "c1", "d1"},
+		"a wildcard is held like any host": {
+			seed:        []*wish{ask("a", "a1", 2, wild), ask("b", "b1", 3, wild, host), ask("d", "d1", 4, wild)},
+			steps:       []*wish{ask("c", "c1", 1, wild), gone("c", "c1"), gone("a", "a1")},
+			want:        holders{wild: "b", host: "b"},
+			wantTouched: []string{"b1", "d1"},
+		},
+		"a host that was kept back when that was written down": {
+			seed:     []*wish{ask("a", "a1", 1, wild), ask("b", "b1", 2, host)},
+			recorded: holders{wild: "a"},
+			want:     holders{wild: "a", host: "b"},
 		},
 		"a wildcard below a wildcard is a host of its own": {
 			seed: []*wish{ask("a", "a1", 1, wild), ask("b", "b1", 2, "*.h.example.com")},
@@ -170,7 +167,7 @@ func TestRegistry(t *testing.T) {
 			for _, w := range slices.Collect(maps.Values(r.wishes)) {
 				r.put(&wish{ingress: w.ingress})
 			}
-			if len(r.hosts)+len(r.below)+len(r.wishes) > 0 {
+			if len(r.hosts)+len(r.wishes) > 0 {
 				t.Errorf("with no Ingress left: %v", r)
 			}
 		})
