@@ -18,12 +18,12 @@ func Write(path string, data []byte, mode fs.FileMode) (err error) {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("cannot write %q: %w", path, err)
+		return failed(path, err)
 	}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(tmp.Name()) // best effort: absent after a rename
-			err = fmt.Errorf("cannot write %q: %w", path, err)
+			err = failed(path, err)
 		}
 	}()
 	_, writeErr := tmp.Write(data)
@@ -35,6 +35,18 @@ func Write(path string, data []byte, mode fs.FileMode) (err error) {
 	}
 	// Without this the rename itself may be lost in a power cut.
 	return syncDir(dir)
+}
+
+// failed says of which file something cannot be done: the temporary one means nothing to
+// anybody.
+func failed(path string, err error) error {
+	if op, ok := errors.AsType[*fs.PathError](err); ok {
+		err = op.Err
+	}
+	if op, ok := errors.AsType[*os.LinkError](err); ok {
+		err = op.Err
+	}
+	return fmt.Errorf("cannot write %q: %w", path, err)
 }
 
 // WriteIfChanged is Write, except that nothing is written when path already holds data

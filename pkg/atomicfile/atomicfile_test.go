@@ -1,6 +1,9 @@
 package atomicfile_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -80,5 +83,29 @@ func TestWriteIfChanged(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("step %d: wrote = %v, want %v", i, got, tc.want)
 		}
+	}
+}
+
+// TestWriteFails pins that an error names the file that was asked for, and no other.
+func TestWriteFails(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "something"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		path string
+		want string
+		is   error
+	}{
+		"no directory":         {filepath.Join(dir, "none", "file"), "no such file or directory", fs.ErrNotExist},
+		"a directory is there": {full, "file exists", fs.ErrExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := atomicfile.Write(tc.path, []byte("new"), 0o600)
+			if want := fmt.Sprintf("cannot write %q: %s", tc.path, tc.want); err == nil || err.Error() != want || !errors.Is(err, tc.is) {
+				t.Errorf("error is %v, want %q", err, want)
+			}
+		})
 	}
 }

@@ -248,6 +248,10 @@ func (f *fake) serveREST(w http.ResponseWriter, r *http.Request, t target) {
 			status(w, http.StatusConflict, "AlreadyExists", "already exists")
 			return
 		}
+		if spec, _ := obj["spec"].(object); t.resource == "workspaces" && fmt.Sprint(spec["type"]) == "map[name:server-only]" {
+			status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("workspaces.tenancy.kcp.io %q is forbidden: workspaces of type \"server-only\" are made by the server only", nameOf(obj)))
+			return
+		}
 		f.count("create-" + t.resource)
 		obj["apiVersion"] = t.gv.String()
 		made := f.put(t.path, t.resource, obj)

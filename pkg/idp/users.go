@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -162,6 +163,35 @@ func AddUser(file, username, email string, groups []string, password string) err
 	if err != nil {
 		return fmt.Errorf("cannot hash the password: %w", err)
 	}
+	return change(file, func(users []user) ([]user, error) {
+		if slices.ContainsFunc(users, func(u user) bool { return u.Username == username }) {
+			return nil, fmt.Errorf("user %q already exists in %q", username, file)
+		}
+		return append(users, user{
+			Username:     username,
+			ID:           hex.EncodeToString(randomBytes(16)),
+			Email:        email,
+			Groups:       groups,
+			PasswordHash: string(hash),
+		}), nil
+	})
+}
+
+// RemoveUser removes a user from the file. A running provider lets them sign in no more and
+// refreshes none of their tokens; those that they have last until they expire. A user who is
+// added again under the name has another id, so what was given out before stays worthless.
+func RemoveUser(file, username string) error {
+	return change(file, func(users []user) ([]user, error) {
+		kept := slices.DeleteFunc(slices.Clone(users), func(u user) bool { return u.Username == username })
+		if len(kept) == len(users) {
+			return nil, fmt.Errorf("there is no user %q in %q", username, file)
+		}
+		return kept, nil
+	})
+}
+
+// change replaces the users in the file, which is made when it is missing.
+func change(file string, f func([]user) ([]user, error)) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
@@ -174,18 +204,10 @@ func AddUser(file, username, email string, groups []string, password string) err
 	if err != nil {
 		return err
 	}
-	for _, u := range users {
-		if u.Username == username {
-			return fmt.Errorf("user %q already exists in %q", username, file)
-		}
+	if users, err = f(users); err != nil {
+		return err
 	}
-	data, err := yaml.Marshal(append(users, user{
-		Username:     username,
-		ID:           hex.EncodeToString(randomBytes(16)),
-		Email:        email,
-		Groups:       groups,
-		PasswordHash: string(hash),
-	}))
+	data, err := yaml.Marshal(users)
 	if err != nil {
 		return fmt.Errorf("cannot encode the users: %w", err)
 	}

@@ -1,6 +1,7 @@
 package idp
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -156,5 +157,63 @@ func TestAddUserCommand(t *testing.T) {
 	}
 	if _, err := run("", "add-user", "bob"); err == nil || !strings.Contains(err.Error(), "no password on stdin") {
 		t.Errorf("error without a password = %v", err)
+	}
+}
+
+// TestUserCommands removes and lists users, and misses a server's directory.
+func TestUserCommands(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "idp", UsersFile)
+	run := func(root string, args ...string) (string, error) {
+		cmd := NewCommand()
+		var out strings.Builder
+		cmd.SetArgs(append([]string{"--root-directory", root}, args...))
+		cmd.SetIn(strings.NewReader(goodPassword + "\n"))
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for name, groups := range map[string][]string{"alice": nil, "bob": {"dev", "ops"}} {
+		if err := AddUser(file, name, name+"@example.com", groups, goodPassword); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newUserStore(file)
+	before, ok := s.authenticate("alice", goodPassword)
+	if !ok {
+		t.Fatal("alice is not known")
+	}
+	out, err := run(root, "list-users")
+	if err != nil || !strings.HasPrefix(out, "NAME    EMAIL               GROUPS\n") || !strings.Contains(out, "bob     bob@example.com     dev,ops\n") || !strings.Contains(out, "alice   alice@example.com   <none>\n") {
+		t.Errorf("list: %v\n%s", err, out)
+	}
+	if _, err := run(root, "remove-user", "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.authenticate("alice", goodPassword); ok {
+		t.Error("alice can sign in after she was removed")
+	}
+	if _, ok := s.bySubject(before.subject()); ok {
+		t.Error("alice's tokens would be refreshed")
+	}
+	if _, ok := s.authenticate("bob", goodPassword); !ok {
+		t.Error("bob was removed as well")
+	}
+	if _, err := run(root, "remove-user", "alice"); err == nil || !strings.Contains(err.Error(), `there is no user "alice"`) {
+		t.Errorf("removing her again: %v", err)
+	}
+	if _, err := run(root, "add-user", "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.bySubject(before.subject()); ok {
+		t.Error("what alice was given before is worth something again")
+	}
+	missing := filepath.Join(root, "none")
+	if _, err := run(missing, "add-user", "carol"); err == nil || !strings.Contains(err.Error(), "no server was started in --root-directory") {
+		t.Errorf("in a directory that is not there: %v", err)
+	}
+	if _, err := os.Stat(missing); !os.IsNotExist(err) {
+		t.Errorf("it was made: %v", err)
 	}
 }

@@ -10,15 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// withReadableRefusals answers a client that may not have the list of API groups in plain
-// text. Every kubectl command begins by asking for that list, so this is where a person
-// meets a workspace that is closed to them; and client-go shows a refusal there in full
-// only if it is text: of a Status it makes "Forbidden: unknown". Other clients, which do
-// not ask for the list in discovery's own form, get the Status as always.
+// withReadableRefusals answers a client that may not have the list of API groups, or the
+// schemas, in plain text. Every kubectl command begins by asking for one of them, so this
+// is where a person meets a workspace that is closed to them; and client-go shows a refusal
+// there in full only if it is text: of a Status it makes "Forbidden: unknown". Other
+// clients, which do not ask for the list in discovery's own form, get the Status as always.
 func withReadableRefusals(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		discovers := (req.URL.Path == "/api" || req.URL.Path == "/apis") && strings.Contains(req.Header.Get("Accept"), "as=APIGroupDiscoveryList")
-		if !discovers {
+		if !discovers(req) {
 			next.ServeHTTP(w, req)
 			return
 		}
@@ -26,6 +25,14 @@ func withReadableRefusals(next http.Handler) http.Handler {
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(r), req)
 		r.finish()
 	})
+}
+
+func discovers(req *http.Request) bool {
+	switch req.URL.Path {
+	case "/api", "/apis":
+		return strings.Contains(req.Header.Get("Accept"), "as=APIGroupDiscoveryList")
+	}
+	return strings.HasPrefix(req.URL.Path, "/openapi/")
 }
 
 // refusal is a response that is held back if it is a refusal.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,8 +19,30 @@ import (
 )
 
 // The documents for users whose commands are run, in the order of reading: one after the
-// other in one world, so that a later one finds what an earlier one made.
-var documents = []string{"getting-started.md", "cluster-admins.md", "tenants.md", "operations.md", "troubleshooting.md"}
+// other in one world, so that a later one finds what an earlier one made. The README has a
+// world of its own.
+var documents = []string{
+	readme, "docs/getting-started.md", "docs/cluster-admins.md", "docs/tenants.md", "docs/operations.md", "docs/troubleshooting.md",
+}
+
+const readme = "README.md"
+
+// notRun are the blocks of these documents that no test runs, by how they begin, and why.
+var notRun = map[string]string{
+	"README.md: make demo":                           "it runs for minutes: TestCordonDrainStory and its like run the same scripts",
+	"README.md: make build":                          "this test runs what it builds",
+	"docs/tenants.md: kubectl logs -f":               "interactive, or needs tools in the image",
+	"docs/operations.md: kcp start --authentication": "it needs an issuer of the reader's own",
+}
+
+// otherDocuments have commands that no test runs in this way, and why.
+var otherDocuments = map[string]string{
+	"CONTRIBUTING.md":                     "targets of make: .ci/run calls them",
+	"docs/performance.md":                 "make bench measures for an hour",
+	"contrib/demo/README.md":              "the stories: TestCordonDrainStory, TestLoginStory, TestWorkspacesStory",
+	"contrib/demo/cordon-drain/README.md": "the same",
+	"test/physical/README.md":             "the testbed by hand: TestCordonDrainStory brings it up so",
+}
 
 // last stands for the blocks that are marked so.
 const last = "last"
@@ -75,7 +98,7 @@ fails() {
 //	<!-- test: background until "TEXT" -->  let it run; go on when it has said TEXT
 //	<!-- test: fails with "TEXT" -->        its last command fails and says TEXT
 //	<!-- test: last -->                     after all documents, since it takes things away
-//	<!-- not run: WHY -->
+//	<!-- not run -->                        named in notRun
 //
 // Options are separated by semicolons.
 type block struct {
@@ -85,13 +108,13 @@ type block struct {
 
 var (
 	optionRE = regexp.MustCompile(`^(?:as (\w+)|(background)(?: until "(.*)")?|fails with "(.*)"|(last))$`)
-	markerRE = regexp.MustCompile(`^<!-- (test|not run)(?:: (.*))? -->$`)
+	markerRE = regexp.MustCompile(`^<!-- (?:(not run)|test(?:: (.*))?) -->$`)
 )
 
 // blocksOf returns the shell blocks of a document. Every one must have a marker.
-func blocksOf(t *testing.T, file string) []block {
+func blocksOf(t *testing.T, root, document string) []block {
 	t.Helper()
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(filepath.Join(root, document))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +128,7 @@ func blocksOf(t *testing.T, file string) []block {
 		case current != nil:
 			current.text += line + "\n"
 		case line == "```sh":
-			current = &block{where: fmt.Sprintf("%s:%d", filepath.Base(file), i+1)}
+			current = &block{where: fmt.Sprintf("%s:%d", document, i+1)}
 			if err := current.mark(before); err != nil {
 				t.Fatalf("%s: %v", current.where, err)
 			}
@@ -120,7 +143,7 @@ func (b *block) mark(marker string) error {
 	if m == nil {
 		return fmt.Errorf("the line before the block is %q, which is no marker", marker)
 	}
-	if b.skip = m[1] == "not run"; b.skip || m[2] == "" {
+	if b.skip = m[1] != ""; b.skip || m[2] == "" {
 		return nil
 	}
 	for option := range strings.SplitSeq(m[2], "; ") {
@@ -164,23 +187,76 @@ func (b *block) script(number int) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// TestEveryCommandIsRun makes sure that a block of commands in any document is run by
+// TestDocs, or named here with the reason why not.
+func TestEveryCommandIsRun(t *testing.T) {
+	root := repository(t)
+	found := map[string]bool{}
+	for _, document := range documents {
+		for _, b := range blocksOf(t, root, document) {
+			if !b.skip {
+				continue
+			}
+			named := false
+			for key := range notRun {
+				if strings.HasPrefix(document+": "+b.text, key) {
+					named, found[key] = true, true
+				}
+			}
+			if !named {
+				t.Errorf("%s: it is not run, and notRun does not say why", b.where)
+			}
+		}
+	}
+	for key := range notRun {
+		if !found[key] {
+			t.Errorf("notRun: no block that is marked so begins like %q", key)
+		}
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "contrib/*/*.md", "contrib/*/*/*.md", "test/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(data), "\n```sh\n") && !slices.Contains(documents, name) && otherDocuments[name] == "" {
+				t.Errorf("%s has commands: list it in documents, or in otherDocuments with the reason", name)
+			}
+		}
+	}
+}
+
+func repository(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // TestDocs runs every command of the documents for users, on two physical clusters.
 func TestDocs(t *testing.T) {
 	bin := os.Getenv("KCP_BIN")
 	if bin == "" {
 		t.Skip("KCP_BIN is not set: run make test-e2e")
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := repository(t)
 	work, err := os.MkdirTemp("", "kcp-docs-") // short: the path of a unix socket is limited
 	if err != nil {
 		t.Fatal(err)
 	}
 	scripts := map[string]string{}
 	for d, document := range documents {
-		for n, b := range blocksOf(t, filepath.Join(root, "docs", document)) {
+		for n, b := range blocksOf(t, root, document) {
 			switch {
 			case b.skip:
 			case b.last:
@@ -214,18 +290,25 @@ func TestDocs(t *testing.T) {
 		}
 		put(t, filepath.Join(work, c.Name()+".kubeconfig"), string(data))
 	}
-	put(t, filepath.Join(work, "password"), "correct horse battery\n")
+	world := filepath.Join(work, "readme")
+	if err := os.Mkdir(world, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, document := range append(documents, last) {
-		ok := t.Run(document, func(t *testing.T) {
+		ok := t.Run(filepath.Base(document), func(t *testing.T) {
+			put(t, filepath.Join(world, "password"), "correct horse battery\n")
 			cmd := fixture.Command(t.Context(), "bash", "-c", docPreamble+scripts[document])
 			cmd.Env = append(os.Environ(),
-				"WORK="+work, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+work, "KUBECONFIG=", "SSH_CONNECTION=",
+				"WORK="+world, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+world, "KUBECONFIG=", "SSH_CONNECTION=",
 				"BROWSER="+filepath.Join(root, "contrib", "demo", "lib", "browser.sh"),
-				"DEMO_USER=nobody", "DEMO_PASSWORD=correct horse battery", "DEMO_CA="+filepath.Join(work, ".kcp", "pki", "ca.crt"),
+				"DEMO_USER=nobody", "DEMO_PASSWORD=correct horse battery", "DEMO_CA="+filepath.Join(world, ".kcp", "pki", "ca.crt"),
 			)
 			// What runs on in the background keeps its own output; this ends with the script.
 			out, err := cmd.CombinedOutput()
 			t.Logf("%s", out)
+			if document == readme {
+				stopBackground(t, world)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,6 +316,7 @@ func TestDocs(t *testing.T) {
 		if !ok {
 			return // later ones build on it
 		}
+		world = work
 	}
 }
 

@@ -21,6 +21,10 @@ func TestRefusedDiscovery(t *testing.T) {
 	if want := `forbidden: User "alice" cannot get path "/api": access to the workspace denied, or there is no such workspace`; !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("a foreign workspace: %v, want %q", err, want)
 	}
+	_, err = alice.kube(bobID).Discovery().OpenAPIV3().Paths()
+	if want := `forbidden: User "alice" cannot get path "/openapi/v3": access to the workspace denied, or there is no such workspace`; !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("a foreign workspace's schemas: %v, want %q", err, want)
+	}
 	groups, err := alice.kube(aliceID).Discovery().ServerGroups()
 	if err != nil || len(groups.Groups) < 5 {
 		t.Errorf("one's own: %d groups, %v", len(groups.Groups), err)

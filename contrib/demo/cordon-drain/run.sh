@@ -58,6 +58,10 @@ our_pods() { # pods in namespaces that a syncer made
   for ns in $(ours "$1"); do phys "$1" get pods -n "${ns#namespace/}" -o name; done
 }
 is_empty() { [ -z "$(ours "$1")" ] && [ -z "$(our_pods "$1")" ]; }
+traces() { # whatever a syncer, or its manifest, made in a cluster
+  phys "$1" get namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings -o name |
+    grep -E '/kcp-' || true
+}
 address_is() { [ "$(user get ingress demo -n shop -o jsonpath='{.status.loadBalancer.ingress[0].ip}')" = "$1" ]; }
 answer() { in_ns curl -fsS --max-time 5 --resolve "demo.example.com:80:$GATEWAY" http://demo.example.com/hello; }
 answers() { answer >/dev/null; }
@@ -138,7 +142,7 @@ for c in "${CLUSTERS[@]}"; do
 done
 for c in "${CLUSTERS[@]}"; do wait_until 60 "$c is ready: its syncer heartbeats" target_ready "$c"; done
 for c in "${CLUSTERS[@]}"; do TARGET_KEY[$c]=$(admin get synctarget "$c" -o jsonpath='{.status.key}'); done
-run kubectl get synctargets
+run kubectl kcp workload list
 run kubectl kcp workspace use root
 in_ns kubectl apply -f - <<'YAML'
 apiVersion: scheduling.kcp.io/v1alpha1
@@ -174,10 +178,10 @@ assert_eq "2/2 are ready" "2 2" "$(user get deployment demo -n shop -o jsonpath=
 assert_eq "the workspace shows two running pods" "Running Running" "$(user get pods -n shop -o jsonpath='{.items[*].status.phase}')"
 wait_until 30 "the Ingress shows the gateway's address" address_is "$GATEWAY"
 run kubectl get ingress -n shop
-run kubectl get assignments -n shop
 # The scheduler may choose either cluster; FROM is where it put the application.
 FROM=us-east1 TO=us-west1
 only_on "$FROM" || { FROM=us-west1 TO=us-east1; }
+run kubectl kcp explain shop
 assert "it runs on $FROM alone" only_on "$FROM"
 assert "$TO has nothing of it" is_empty "$TO"
 wait_until 30 "the gateway serves it" answers
@@ -221,6 +225,11 @@ no_failures
 # ---------------------------------------------------------------------------------------
 step "7. Drain: started before stopped"
 as_admin
+BEFORE=$(physical_uids)
+run kubectl kcp drain "$FROM" --dry-run | tee "$DEMO_DIR/preview.out"
+assert "it would move to $TO" grep -qE "^$HOME_PATH +shop +Moves +$TO \(default\)" "$DEMO_DIR/preview.out"
+assert "and nothing has moved" only_on "$FROM"
+assert_eq "nor changed" "$BEFORE" "$(physical_uids)"
 run kubectl kcp drain "$FROM" --timeout 180s 2>&1 | tee "$DEMO_DIR/drain.out"
 assert "it ends with: $FROM is empty: safe to work on" grep -q "^$FROM is empty: safe to work on" "$DEMO_DIR/drain.out"
 assert "$FROM has no pod and no namespace of ours" is_empty "$FROM"
@@ -266,6 +275,18 @@ for c in "${CLUSTERS[@]}"; do wait_until 60 "$c is ready" target_ready "$c"; don
 missing=$(comm -23 <(sort -u <<<"$BEFORE") <(physical_uids | sort -u))
 assert_eq "no object in a physical cluster was deleted or made anew" "" "$missing"
 assert "the user is still logged in" user get deployment demo -n shop
+no_failures
+
+# ---------------------------------------------------------------------------------------
+step "10. A cluster leaves for good"
+as_admin
+run kubectl kcp workload unsync "$TO" --cluster-kubeconfig "$PHYSICAL_DIR/$TO/kubeconfig" --yes
+stop "syncer-$TO"
+run kubectl kcp workload list
+assert "$TO is not registered any more" [ "$(admin get synctargets -o jsonpath='{.items[*].metadata.name}')" = "$FROM" ]
+assert "nothing of ours is left in it" [ -z "$(traces "$TO")" ]
+assert "the application runs on $FROM again" only_on "$FROM"
+assert_eq "the user's objects are as before" "$OBJECTS" "$(user_objects)"
 no_failures
 
 # ---------------------------------------------------------------------------------------

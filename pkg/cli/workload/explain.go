@@ -183,7 +183,7 @@ func (e *Explain) print(x *Explanation) error {
 		e.Console.Print("Placement: %s", strings.TrimSuffix(fmt.Sprintf("%s (%s): %s", x.Placement.Name, orElse(string(x.Placement.Status.Phase), "not looked at yet"), x.Placement.Status.Message), ": "))
 	}
 	if len(x.Assignments) == 0 {
-		e.Console.Print("It is nowhere: a namespace is given a place when it holds something to run.")
+		e.Console.Print("%s", nowhere(x.Placement))
 	}
 	if err := section(e, "Where it is", x.Assignments, assignmentColumns); err != nil {
 		return err
@@ -198,6 +198,17 @@ func (e *Explain) print(x *Explanation) error {
 		return nil
 	}
 	return section(e, "Where something new could go", x.Placement.Status.Candidates, candidateColumns)
+}
+
+// nowhere says why a namespace has no place.
+func nowhere(p *schedulingv1alpha1.Placement) string {
+	switch {
+	case p == nil:
+		return "It is nowhere."
+	case p.Status.Phase == schedulingv1alpha1.PlacementPending:
+		return "It is nowhere, until a location fits. Those that can be used here: kubectl kcp locations"
+	}
+	return "It is nowhere: a namespace is given a place when it holds something to run."
 }
 
 // section prints a table under a title, and nothing without rows.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -70,6 +72,12 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 	if u, err := url.Parse(in.ServerURL); err != nil || u.Scheme != "https" || u.Host == "" {
 		return problem.Usage("--kcp-url %q is not an https URL", in.ServerURL).Hint("kubectl kcp workload sync %s --kcp-url %s", in.Name, s.Session.Base)
 	}
+	// Before anything is made on the server.
+	for _, file := range []string{in.Output, in.Kubeconfig} {
+		if dir := filepath.Dir(file); file != "" && !isDirectory(dir) {
+			return problem.New("cannot write %q: there is no directory %q", file, dir).Hint("make it: mkdir -p %s; kubectl kcp workload sync %s", dir, in.Name)
+		}
+	}
 	target, err := s.target(ctx, in)
 	if err != nil {
 		return err
@@ -101,6 +109,11 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 		return fmt.Errorf("cannot make the manifest of sync target %q: %w", in.Name, err)
 	}
 	return s.deliver(in, access, out)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // deliver writes the results; both carry the token.

@@ -83,6 +83,8 @@ func (c *Create) Do(ctx context.Context, in CreateInput) error {
 		return problem.New("workspace %q already exists", path).Hint("kubectl kcp ws use %s", path).Because(err)
 	case apierrors.IsNotFound(err):
 		return Explain(ctx, c.Session, c.Session.Path, err)
+	case apierrors.IsForbidden(err) && in.Type != "":
+		return problem.New("%s", problem.Describe(err, problem.About{}).Error()).Hint("the type may be the reason; without one: kubectl kcp ws create %s", in.Name).Because(err)
 	}
 	if err != nil {
 		return err
