@@ -169,6 +169,10 @@ func TestWorkspaces(t *testing.T) {
 				t.Errorf("patch %s: error %v, want Forbidden", patch, err)
 			}
 		}
+		// Who may write workspaces of a parent could otherwise get back into a child.
+		if _, err := c.Workspaces("root").Patch(t.Context(), "fixed", types.MergePatchType, []byte(`{"status":{"phase":"Initializing"}}`), metav1.PatchOptions{}, "status"); !apierrors.IsForbidden(err) {
+			t.Errorf("patch of the status: error %v, want Forbidden", err)
+		}
 		got, err := c.Workspaces("root").Patch(t.Context(), "fixed", types.MergePatchType, []byte(`{"spec":null,"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 		if err != nil || got.Spec.Cluster != ws.Spec.Cluster || got.Labels["a"] != "b" {
 			t.Errorf("patch that leaves spec out: %+v, %v", got, err)

@@ -196,6 +196,11 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	case logicalClustersResource:
 		return admission.NewForbidden(a, fmt.Errorf("LogicalClusters are written by the server; delete the Workspace object in the parent workspace instead"))
 	case workspacesResource:
+		if a.GetSubresource() == "status" {
+			// A phase that went back to Initializing would have the server make what a new
+			// workspace begins with once more, the creator's rights among it.
+			return admission.NewForbidden(a, fmt.Errorf("the status of a Workspace is written by the server"))
+		}
 		if err := validateUpdate(a); err != nil {
 			return err
 		}

@@ -339,6 +339,8 @@ func TestValidateOthers(t *testing.T) {
 		"LogicalCluster update":             {cluster: "idorg", resource: "logicalclusters", op: admission.Update, wantErr: "LogicalClusters are written by the server"},
 		"LogicalCluster deletion":           {cluster: "idorg", resource: "logicalclusters", op: admission.Delete, wantErr: "LogicalClusters are written by the server"},
 		"LogicalCluster, by the server":     {cluster: "idorg", resource: "logicalclusters", op: admission.Create, server: true},
+		"status of a workspace":             {cluster: "idorg", resource: "workspaces", subresource: "status", op: admission.Update, wantErr: "the status of a Workspace is written by the server"},
+		"status of one, by the server":      {cluster: "idorg", resource: "workspaces", subresource: "status", op: admission.Update, server: true},
 		"workspace deletion is RBAC's call": {cluster: "idorg", resource: "workspaces", op: admission.Delete},
 	}
 	for name, tc := range cases {
