@@ -106,12 +106,18 @@ func keyOf(r *workloadv1alpha1.SyncReport) Key {
 func (c *Controller) reportChanged(e informer.Event[*workloadv1alpha1.SyncReport]) {
 	key := keyOf(e.Object())
 	c.mu.Lock()
-	if e.Deleted {
-		delete(c.byObject[key], e.Key.Name)
-		if len(c.byObject[key]) == 0 {
-			delete(c.byObject, key)
+	if e.Old != nil {
+		// It may have spoken of another object before.
+		before := keyOf(e.Old)
+		delete(c.byObject[before], e.Key.Name)
+		if len(c.byObject[before]) == 0 {
+			delete(c.byObject, before)
 		}
-	} else {
+		if before != key {
+			c.loop.EnqueueAfter(before, debounce)
+		}
+	}
+	if !e.Deleted {
 		if c.byObject[key] == nil {
 			c.byObject[key] = map[string]bool{}
 		}
