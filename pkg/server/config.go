@@ -17,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/apiserver/pkg/util/webhook"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -85,6 +87,9 @@ func newConfig(opts controlplaneoptions.CompletedOptions) (*config, error) {
 	generic.Authorization.Authorizer = authorizer
 	generic.RuleResolver = authorizer
 	generic.LongRunningFunc = longRunning()
+	if generic.FlowControl != nil {
+		generic.FlowControl = blindToWatches{generic.FlowControl}
+	}
 	// It watches over tokens without an end, in Secrets, which are not accepted here.
 	generic.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller")
 	// A rate limit on the server's own client would only delay its controllers: priority
@@ -106,6 +111,14 @@ func newConfig(opts controlplaneoptions.CompletedOptions) (*config, error) {
 		crdRESTOptions: registry.Wrap(crdRESTOptions),
 	}, nil
 }
+
+// blindToWatches is priority and fairness that does not charge a write for who watches:
+// upstream counts watchers by resource and namespace, those of all clusters together, and
+// a tenant's write would cost the more the more other tenants there are.
+type blindToWatches struct{ flowcontrol.Interface }
+
+// GetInterestedWatchCount implements flowcontrol.WatchTracker.
+func (blindToWatches) GetInterestedWatchCount(*request.RequestInfo) int { return 0 }
 
 // complete puts in what had to wait for the loopback client.
 func (c *config) complete(d deps) {

@@ -125,6 +125,7 @@ func (p *parts) newControllers(data content) []controller {
 		Locations:   p.informers.Locations(),
 		Assignments: p.informers.Assignments(),
 		Path:        p.index.Path,
+		Descendants: p.index.Descendants,
 		Ancestors:   p.index.Ancestors,
 		Resolve:     p.index.Resolve,
 		MayUse:      locationadmission.MayUse,

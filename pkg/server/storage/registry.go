@@ -102,6 +102,9 @@ func (g optionsGetter) GetRESTOptions(gr schema.GroupResource, example runtime.O
 		return opts, err
 	}
 	opts.Decorator = g.registry.decorate
+	// It counts the objects of all clusters, by which priority and fairness would charge a
+	// tenant's list.
+	opts.StorageObjectCountTracker = nil
 	return opts, nil
 }
 

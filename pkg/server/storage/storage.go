@@ -165,7 +165,7 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 	// A watch that begins with the present state would make the cacher walk all objects
 	// of all clusters. List what is asked for instead, and watch from there.
 	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	legacy := opts.SendInitialEvents == nil && opts.ResourceVersion == "0"
+	legacy := opts.SendInitialEvents == nil && (opts.ResourceVersion == "" || opts.ResourceVersion == "0")
 	if initial || legacy {
 		return s.watchFromList(ctx, key, opts, initial, cluster)
 	}

@@ -22,6 +22,7 @@ func (s *clusterStorage) watchFromList(ctx context.Context, key string, opts sto
 	listOpts.Predicate.AllowWatchBookmarks = false
 	listOpts.Predicate.Limit, listOpts.Predicate.Continue = 0, ""
 	if listOpts.ResourceVersion == "" {
+		// Read from etcd, as it promises the most recent state.
 		listOpts.ResourceVersionMatch = ""
 	} else {
 		listOpts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
