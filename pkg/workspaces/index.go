@@ -255,6 +255,20 @@ func (i *Index) Ancestors(cluster logicalcluster.Name) []logicalcluster.Name {
 	return nil
 }
 
+// Descendants returns the ids of the workspaces below a cluster, and its own. The cost is
+// theirs, whatever else there is.
+func (i *Index) Descendants(cluster logicalcluster.Name) []logicalcluster.Name {
+	out := []logicalcluster.Name{cluster}
+	for n := 0; n < len(out); n++ {
+		for _, ws := range i.ListChildren(out[n]) {
+			if ws.Spec.Cluster != "" {
+				out = append(out, logicalcluster.Name(ws.Spec.Cluster))
+			}
+		}
+	}
+	return out
+}
+
 // ListChildren returns the Workspace objects in a cluster. They are shared.
 func (i *Index) ListChildren(cluster logicalcluster.Name) []*tenancyv1alpha1.Workspace {
 	return i.workspaces.ListCluster(cluster)

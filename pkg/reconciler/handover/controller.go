@@ -104,11 +104,15 @@ func (c *Controller) enqueueAll(keys []logicalcluster.Key) {
 	}
 }
 
-func (c *Controller) enqueueUnsettled() {
+// enqueueUnsettled asks for the plans of the namespaces that wait for something, of those
+// for which wanted returns true.
+func (c *Controller) enqueueUnsettled(wanted func(logicalcluster.Key) bool) {
 	c.mu.Lock()
 	keys := make([]logicalcluster.Key, 0, len(c.unsettled))
 	for key := range c.unsettled {
-		keys = append(keys, key)
+		if wanted(key) {
+			keys = append(keys, key)
+		}
 	}
 	c.mu.Unlock()
 	c.enqueueAll(keys)
@@ -149,7 +153,7 @@ func (c *Controller) watch() {
 	c.gateways.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayInstance]) {
 		// A renewal in time changes nothing.
 		if e.Added || e.Deleted || e.New.Spec.RenewTime.After(LeaseExpiry(e.Old)) {
-			c.enqueueUnsettled()
+			c.enqueueUnsettled(func(logicalcluster.Key) bool { return true })
 		}
 	})
 	c.placements.AddHandler(func(e informer.Event[*schedulingv1alpha1.Placement]) {
@@ -166,14 +170,27 @@ func (c *Controller) watch() {
 		}
 		c.enqueue(e.Key.Cluster, e.Key.Name)
 	})
-	c.fleet.OnTargetChange(func(target string) {
-		c.enqueueAll(c.fleet.AssignedTo(target))
-		c.enqueueUnsettled()
-	})
-	c.fleet.OnLocationChange(func() {
-		c.enqueueAll(c.fleet.Assigned())
-		c.enqueueUnsettled()
-	})
+	c.fleet.OnChange(c.fleetChanged)
+}
+
+// fleetChanged enqueues the namespaces that a changed target has and, where workspaces see
+// the change, those that wait for a place; those that have one only if what changed is a
+// Location: a target that they do not have is no reason to move.
+func (c *Controller) fleetChanged(change placement.Change) {
+	if change.Target != "" {
+		c.enqueueAll(c.fleet.AssignedTo(change.Target))
+	}
+	sees := make(map[logicalcluster.Name]bool, len(change.Clusters))
+	for _, cluster := range change.Clusters {
+		sees[cluster] = true
+		if change.Target != "" {
+			continue
+		}
+		for _, a := range c.assignments.ListCluster(cluster) {
+			c.enqueue(cluster, a.Namespace)
+		}
+	}
+	c.enqueueUnsettled(func(namespace logicalcluster.Key) bool { return sees[namespace.Cluster] })
 }
 
 // objectChanged enqueues the namespace of an object that appeared, went, has a new

@@ -55,9 +55,9 @@ func New(deps Deps) *Controller {
 			c.loop.EnqueueAfter(e.Key, debounce)
 		}
 	})
-	deps.Fleet.OnTargetChange(func(string) {
-		for _, l := range c.locations.List() {
-			c.loop.EnqueueAfter(logicalcluster.KeyOf(l), debounce)
+	deps.Fleet.OnChange(func(change placement.Change) {
+		for _, key := range change.Locations {
+			c.loop.EnqueueAfter(key, debounce)
 		}
 	})
 	return c

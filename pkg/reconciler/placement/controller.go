@@ -63,15 +63,14 @@ func New(deps Deps) *Controller {
 			c.loop.EnqueueAfter(logicalcluster.Key{Cluster: e.Key.Cluster, Name: e.Old.Spec.Placement}, debounce)
 		}
 	})
-	deps.Fleet.OnTargetChange(func(string) { c.enqueueAll() })
-	deps.Fleet.OnLocationChange(c.enqueueAll)
+	deps.Fleet.OnChange(func(change Change) {
+		for _, cluster := range change.Clusters {
+			for _, p := range c.placements.ListCluster(cluster) {
+				c.loop.EnqueueAfter(logicalcluster.KeyOf(p), debounce)
+			}
+		}
+	})
 	return c
-}
-
-func (c *Controller) enqueueAll() {
-	for _, p := range c.placements.List() {
-		c.loop.EnqueueAfter(logicalcluster.KeyOf(p), debounce)
-	}
 }
 
 // Run works until ctx ends.

@@ -24,11 +24,12 @@ type FleetDeps struct {
 	SyncTargets *informer.Informer[*workloadv1alpha1.SyncTarget]
 	Locations   *informer.Informer[*schedulingv1alpha1.Location]
 	Assignments *informer.Informer[*schedulingv1alpha1.Assignment]
-	// Path and Ancestors (itself first, root last) place a workspace in the tree;
-	// Resolve finds one by its path.
-	Path      func(logicalcluster.Name) (logicalcluster.Path, bool)
-	Ancestors func(logicalcluster.Name) []logicalcluster.Name
-	Resolve   func(context.Context, logicalcluster.Path) (logicalcluster.Name, error)
+	// Path, Ancestors (itself first, root last) and Descendants (itself among them) place
+	// a workspace in the tree; Resolve finds one by its path.
+	Path        func(logicalcluster.Name) (logicalcluster.Path, bool)
+	Ancestors   func(logicalcluster.Name) []logicalcluster.Name
+	Descendants func(logicalcluster.Name) []logicalcluster.Name
+	Resolve     func(context.Context, logicalcluster.Path) (logicalcluster.Name, error)
 	// MayUse says whether a Location may select SyncTargets of another workspace: whoever
 	// answers for it has verb use on synctargets there. Nil allows all.
 	MayUse func(location *schedulingv1alpha1.Location, targets logicalcluster.Name) bool
@@ -43,18 +44,35 @@ type Fleet struct {
 	targets targetIndex
 
 	mu sync.Mutex
-	// revision grows with each relevant change; effective and locations hold for one.
+	// revision grows with each relevant change: what was begun before one is not kept in
+	// effective and locations.
 	revision  int64
 	effective map[logicalcluster.Name][]*scheduling.Location
-	locations map[logicalcluster.Key]*scheduling.Location
+	locations map[logicalcluster.Key]builtLocation
 	// assigned has the namespaces of each target.
 	assigned map[string]map[logicalcluster.Key]bool
 	// assumed has namespaces that were given to a target a moment ago, whose Assignments
 	// the informer may not have seen yet; it only counts for decisions.
 	assumed map[string]map[logicalcluster.Key]time.Time
 
-	onTarget    []func(key string)
-	onLocations []func()
+	onChange []func(Change)
+}
+
+// Change says whom a change of one SyncTarget or Location that matters to decisions
+// concerns. Nobody else needs to look: any tenant can make such changes.
+type Change struct {
+	// Target is the key of the SyncTarget, "" where a Location has changed.
+	Target string
+	// Locations are those that select from the SyncTarget's workspace, or the Location.
+	Locations []logicalcluster.Key
+	// Clusters are the workspaces that may see them.
+	Clusters []logicalcluster.Name
+}
+
+// builtLocation is the view of a Location, and the cluster whose targets it selects from.
+type builtLocation struct {
+	view *scheduling.Location
+	from logicalcluster.Name
 }
 
 // NewFleet returns a Fleet that follows the informers given. It counts silence of
@@ -68,22 +86,21 @@ func NewFleet(deps FleetDeps) *Fleet {
 		hearing:  hearing{clock: deps.Clock, started: deps.Clock.Now()},
 		assigned: map[string]map[logicalcluster.Key]bool{},
 		assumed:  map[string]map[logicalcluster.Key]time.Time{},
+
+		effective: map[logicalcluster.Name][]*scheduling.Location{},
+		locations: map[logicalcluster.Key]builtLocation{},
 	}
 	f.targets.byKey = map[string]targetEntry{}
-	f.reset()
 	deps.Assignments.AddHandler(f.assignmentChanged)
 	deps.SyncTargets.AddHandler(f.targetChanged)
 	deps.Locations.AddHandler(f.locationChanged)
 	return f
 }
 
-// OnTargetChange registers a function to be called, with the target key, after a change
-// of a SyncTarget that matters to decisions. OnLocationChange does so for Locations.
-// Register before the informers start. The functions must not block.
-func (f *Fleet) OnTargetChange(fn func(key string)) { f.onTarget = append(f.onTarget, fn) }
-
-// OnLocationChange registers a function to be called after any Location has changed.
-func (f *Fleet) OnLocationChange(fn func()) { f.onLocations = append(f.onLocations, fn) }
+// OnChange registers a function to be called after a change of a SyncTarget or Location
+// that matters to decisions. Register before the informers start. The functions must not
+// block.
+func (f *Fleet) OnChange(fn func(Change)) { f.onChange = append(f.onChange, fn) }
 
 // ListeningSince is when the server was started.
 func (f *Fleet) ListeningSince() time.Time { return f.hearing.started }
@@ -92,12 +109,52 @@ func (f *Fleet) ListeningSince() time.Time { return f.hearing.started }
 // hearing.
 func (f *Fleet) HearingSince() time.Time { return f.hearing.since() }
 
-func (f *Fleet) reset() {
+// changed forgets what Locations looked like that a change concerns, and announces it.
+func (f *Fleet) changed(target string, locations ...logicalcluster.Key) {
+	c := Change{Target: target, Locations: locations}
+	seen := map[logicalcluster.Name]bool{}
+	for _, l := range locations {
+		if seen[l.Cluster] {
+			// It lies below one before it.
+			continue
+		}
+		for _, cluster := range f.deps.Descendants(l.Cluster) {
+			if !seen[cluster] {
+				seen[cluster] = true
+				c.Clusters = append(c.Clusters, cluster)
+			}
+		}
+	}
+	f.mu.Lock()
+	f.revision++
+	for _, l := range locations {
+		delete(f.locations, l)
+	}
+	for _, cluster := range c.Clusters {
+		delete(f.effective, cluster)
+	}
+	f.mu.Unlock()
+	for _, fn := range f.onChange {
+		fn(c)
+	}
+}
+
+// selecting returns the Locations that select, or might, from the targets of a cluster.
+func (f *Fleet) selecting(cluster logicalcluster.Name) []logicalcluster.Key {
+	path, _ := f.deps.Path(cluster)
+	all := f.deps.Locations.List()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.revision++
-	f.effective = map[logicalcluster.Name][]*scheduling.Location{}
-	f.locations = map[logicalcluster.Key]*scheduling.Location{}
+	var out []logicalcluster.Key
+	for _, l := range all {
+		key, from := logicalcluster.KeyOf(l), l.Spec.TargetWorkspace
+		// The cluster that it was built from may have lost its path since.
+		built, ok := f.locations[key]
+		if from == "" && key.Cluster == cluster || from == string(cluster) || from != "" && from == path.String() || ok && built.from == cluster {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
@@ -110,7 +167,7 @@ func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 		// Deleted and made again between two looks: the old key is gone.
 		old := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)
 		f.targets.remove(old)
-		defer f.notify(old)
+		defer func() { f.changed(old, f.selecting(e.Key.Cluster)...) }()
 		relevant = true
 	}
 	if !relevant {
@@ -123,8 +180,7 @@ func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 		f.targets.set(key, targetEntry{e.Key, scheduling.NewTarget(e.Key.Cluster, e.New)})
 	}
 	if relevant {
-		f.reset()
-		f.notify(key)
+		f.changed(key, f.selecting(e.Key.Cluster)...)
 	}
 }
 
@@ -139,12 +195,6 @@ func differs(a, b *scheduling.Target) bool {
 	return *a != *b
 }
 
-func (f *Fleet) notify(key string) {
-	for _, fn := range f.onTarget {
-		fn(key)
-	}
-}
-
 func (f *Fleet) locationChanged(e informer.Event[*schedulingv1alpha1.Location]) {
 	if !e.Added && !e.Deleted &&
 		equality.Semantic.DeepEqual(e.Old.Spec, e.New.Spec) &&
@@ -152,10 +202,7 @@ func (f *Fleet) locationChanged(e informer.Event[*schedulingv1alpha1.Location]) 
 		e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
 		return
 	}
-	f.reset()
-	for _, fn := range f.onLocations {
-		fn()
-	}
+	f.changed("", e.Key)
 }
 
 func (f *Fleet) assignmentChanged(e informer.Event[*schedulingv1alpha1.Assignment]) {
@@ -215,23 +262,6 @@ func (f *Fleet) AssignedTo(target string) []logicalcluster.Key {
 	defer f.mu.Unlock()
 	out := make([]logicalcluster.Key, 0, len(f.assigned[target]))
 	for key := range f.assigned[target] {
-		out = append(out, key)
-	}
-	return out
-}
-
-// Assigned returns all namespaces that any target has.
-func (f *Fleet) Assigned() []logicalcluster.Key {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	seen := map[logicalcluster.Key]bool{}
-	for _, namespaces := range f.assigned {
-		for key := range namespaces {
-			seen[key] = true
-		}
-	}
-	out := make([]logicalcluster.Key, 0, len(seen))
-	for key := range seen {
 		out = append(out, key)
 	}
 	return out
@@ -304,12 +334,12 @@ func (f *Fleet) EffectiveLocations(ctx context.Context, cluster logicalcluster.N
 func (f *Fleet) Location(ctx context.Context, l *schedulingv1alpha1.Location) *scheduling.Location {
 	key := logicalcluster.KeyOf(l)
 	f.mu.Lock()
-	revision, cached := f.revision, f.locations[key]
+	revision, cached := f.revision, f.locations[key].view
 	f.mu.Unlock()
 	if cached != nil {
 		return cached
 	}
-	targets, problem := f.selected(ctx, l)
+	from, targets, problem := f.selected(ctx, l)
 	path, ok := f.deps.Path(key.Cluster)
 	if !ok {
 		path = key.Cluster.Path()
@@ -318,20 +348,21 @@ func (f *Fleet) Location(ctx context.Context, l *schedulingv1alpha1.Location) *s
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if problem == "" && f.revision == revision {
-		f.locations[key] = built
+		f.locations[key] = builtLocation{built, from}
 	}
 	return built
 }
 
-func (f *Fleet) selected(ctx context.Context, l *schedulingv1alpha1.Location) (targets []*scheduling.Target, problem string) {
-	cluster := logicalcluster.From(l)
+// selected returns the targets that a Location selects, and the cluster that they are in.
+func (f *Fleet) selected(ctx context.Context, l *schedulingv1alpha1.Location) (cluster logicalcluster.Name, targets []*scheduling.Target, problem string) {
+	cluster = logicalcluster.From(l)
 	if path := logicalcluster.Path(l.Spec.TargetWorkspace); path != "" {
 		resolved, err := f.deps.Resolve(ctx, path)
 		if err != nil {
-			return nil, fmt.Sprintf("its targetWorkspace %q cannot be found", path)
+			return cluster, nil, fmt.Sprintf("its targetWorkspace %q cannot be found", path)
 		}
 		if resolved != cluster && !f.deps.MayUse(l, resolved) {
-			return nil, fmt.Sprintf("it may not use the targets of workspace %q", path)
+			return cluster, nil, fmt.Sprintf("it may not use the targets of workspace %q", path)
 		}
 		cluster = resolved
 	}
@@ -339,7 +370,7 @@ func (f *Fleet) selected(ctx context.Context, l *schedulingv1alpha1.Location) (t
 	if l.Spec.InstanceSelector != nil {
 		s, err := metav1.LabelSelectorAsSelector(l.Spec.InstanceSelector)
 		if err != nil {
-			return nil, fmt.Sprintf("its instanceSelector is malformed: %v", err)
+			return cluster, nil, fmt.Sprintf("its instanceSelector is malformed: %v", err)
 		}
 		selector = s
 	}
@@ -348,7 +379,7 @@ func (f *Fleet) selected(ctx context.Context, l *schedulingv1alpha1.Location) (t
 			targets = append(targets, scheduling.NewTarget(cluster, st))
 		}
 	}
-	return targets, ""
+	return cluster, targets, ""
 }
 
 // targetIndex finds targets by key.

@@ -84,7 +84,7 @@ type fixture struct {
 	assignments *feed[*schedulingv1alpha1.Assignment]
 	clock       *clocktesting.FakeClock
 	mayUse      bool
-	// changed has the keys of targets, and "locations", as the Fleet announced them.
+	// changed has what the Fleet announced, in words.
 	changed []string
 }
 
@@ -97,6 +97,7 @@ func newFixture(t *testing.T) *fixture {
 		clock:       clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
 		mayUse:      true,
 	}
+	below := map[logicalcluster.Name][]logicalcluster.Name{"root": {"root", "org", "team"}, "org": {"org", "team"}}
 	tree := map[logicalcluster.Name][]logicalcluster.Name{"root": {"root"}, "org": {"org", "root"}, "team": {"team", "org", "root"}}
 	paths := map[logicalcluster.Name]logicalcluster.Path{"root": "root", "org": "root:org", "team": "root:org:team", "compute": "root:compute"}
 	f.Fleet = NewFleet(FleetDeps{
@@ -104,6 +105,12 @@ func newFixture(t *testing.T) *fixture {
 		Path: func(n logicalcluster.Name) (logicalcluster.Path, bool) { p, ok := paths[n]; return p, ok },
 		Ancestors: func(n logicalcluster.Name) []logicalcluster.Name {
 			return tree[n]
+		},
+		Descendants: func(n logicalcluster.Name) []logicalcluster.Name {
+			if all, ok := below[n]; ok {
+				return all
+			}
+			return []logicalcluster.Name{n}
 		},
 		Resolve: func(_ context.Context, p logicalcluster.Path) (logicalcluster.Name, error) {
 			for name, path := range paths {
@@ -116,8 +123,19 @@ func newFixture(t *testing.T) *fixture {
 		MayUse: func(*schedulingv1alpha1.Location, logicalcluster.Name) bool { return f.mayUse },
 		Clock:  f.clock,
 	})
-	f.OnTargetChange(func(key string) { f.changed = append(f.changed, key) })
-	f.OnLocationChange(func() { f.changed = append(f.changed, "locations") })
+	f.OnChange(func(c Change) {
+		said := c.Target
+		if said == "" {
+			said = "location"
+		}
+		for _, l := range c.Locations {
+			said += fmt.Sprintf(" %s/%s", l.Cluster, l.Name)
+		}
+		if len(c.Clusters) > 0 {
+			said += fmt.Sprintf(" seen in %v", c.Clusters)
+		}
+		f.changed = append(f.changed, said)
+	})
 	f.targets.last()
 	f.locations.last()
 	f.assignments.last()
@@ -166,11 +184,12 @@ func TestFleetLocations(t *testing.T) {
 
 	location := &schedulingv1alpha1.Location{ObjectMeta: in("root", "default"), Spec: schedulingv1alpha1.LocationSpec{TargetWorkspace: "root:compute"}}
 	f.locations.send(watch.Added, location)
-	f.wantChanged(t, "locations")
+	f.wantChanged(t, "location root/default seen in [root org team]")
 	want("team", "default of root: eu-west1 us-east1")
 
 	// A new target is seen at once, though the Location was cached.
 	f.targets.send(watch.Added, target("compute", "us-west1", "us"))
+	f.wantChanged(t, key("compute", "us-west1")+" root/default seen in [root org team]")
 	want("team", "default of root: eu-west1 us-east1 us-west1")
 
 	narrowed := &schedulingv1alpha1.Location{ObjectMeta: in("org", "default"), Spec: schedulingv1alpha1.LocationSpec{
@@ -201,6 +220,29 @@ func TestFleetLocations(t *testing.T) {
 	lost.Spec.TargetWorkspace = "root:nowhere"
 	f.locations.send(watch.Modified, lost)
 	want("team", `default of root: its targetWorkspace "root:nowhere" cannot be found`)
+}
+
+// TestChangesOfOneTenant: what a tenant does with targets and Locations of its own is
+// announced to those below it alone, and what others see stays as it was found.
+func TestChangesOfOneTenant(t *testing.T) {
+	f := newFixture(t)
+	f.targets.send(watch.Added, target("compute", "us-east1", "us"))
+	f.locations.send(watch.Added, &schedulingv1alpha1.Location{ObjectMeta: in("root", "default"), Spec: schedulingv1alpha1.LocationSpec{TargetWorkspace: "root:compute"}})
+	before := f.EffectiveLocations(t.Context(), "org")
+	f.changed = nil
+
+	f.targets.send(watch.Added, target("team", "own", "us"))
+	f.wantChanged(t, key("team", "own"))
+	f.locations.send(watch.Added, &schedulingv1alpha1.Location{ObjectMeta: in("team", "own")})
+	f.wantChanged(t, "location team/own seen in [team]")
+	f.targets.send(watch.Modified, target("team", "own", "eu"))
+	f.wantChanged(t, key("team", "own")+" team/own seen in [team]")
+	if got := f.say(t, "team"); got != "own of root:org:team: own\ndefault of root: us-east1" && got != "default of root: us-east1\nown of root:org:team: own" {
+		t.Errorf("Locations of the tenant: %s", got)
+	}
+	if after := f.EffectiveLocations(t.Context(), "org"); after[0] != before[0] {
+		t.Error("what others see was made anew")
+	}
 }
 
 func TestFleetIgnoresHeartbeats(t *testing.T) {
@@ -258,8 +300,8 @@ func TestFleetCounts(t *testing.T) {
 		t.Errorf("namespaces later = %d, want 1", got)
 	}
 	f.assignments.send(watch.Deleted, a)
-	if got := f.Namespaces("t1"); got != 0 || len(f.Assigned()) != 0 {
-		t.Errorf("namespaces in the end = %d, assigned %v, want none", got, f.Assigned())
+	if got := f.Namespaces("t1"); got != 0 || len(f.AssignedTo("t1")) != 0 {
+		t.Errorf("namespaces in the end = %d, assigned %v, want none", got, f.AssignedTo("t1"))
 	}
 }
 
