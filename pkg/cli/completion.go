@@ -139,6 +139,8 @@ func (a *app) flag(f *pflag.Flag) cobra.CompletionFunc {
 		return fixed(strings.Split(formats, ", ")...)
 	case f.Name == "color":
 		return fixed("auto", "always", "never")
+	case f.Name == "pod-security":
+		return fixed("privileged", "baseline", "restricted")
 	case f.Name == "kubeconfig", f.Name == "certificate-authority", f.Name == "syncer-kubeconfig", f.Name == "cluster-kubeconfig", f.Name == "output":
 		return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault

@@ -144,6 +144,7 @@ the kubeconfig hold its token: keep them as secret as one.`,
 	cmd.Flags().StringVarP(&in.Output, "output", "o", "-", "file for the manifest, mode 0600; - is stdout")
 	cmd.Flags().StringVar(&in.Image, "syncer-image", "", "image of the syncer; without one the manifest says how to run the binary")
 	cmd.Flags().Int32Var(&in.Replicas, "replicas", 0, "replicas of the syncer, of which one is active; 0 means 2")
+	cmd.Flags().StringVar(&in.PodSecurity, "pod-security", "", "Pod Security Standard that tenants' namespaces enforce: privileged, baseline (default) or restricted")
 	cmd.Flags().StringVar(&in.ServerURL, "kcp-url", "", "address at which the physical cluster reaches this server, if not the kubeconfig's")
 	cmd.Flags().StringVar(&in.Kubeconfig, "syncer-kubeconfig", "", "file for the kubeconfig of a syncer that runs outside of the cluster, mode 0600")
 	return cmd

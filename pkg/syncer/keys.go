@@ -16,6 +16,8 @@ type identity struct {
 	cluster    logicalcluster.Name
 	targetKey  string
 	instanceID string
+	// podSecurity is the Pod Security Standard that namespaces of tenants enforce.
+	podSecurity string
 	// account is the syncer's own identity in the physical cluster, which it grants
 	// access to Secrets and ConfigMaps of its namespaces.
 	account types.NamespacedName

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/utils/ptr"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -65,6 +66,9 @@ func (s *session) ensureNamespace(ctx context.Context, key namespaceKey) (reconc
 		return reconciler.Result{}, fmt.Errorf("downstream namespace %q is not the copy of %s: its annotation %s says %q",
 			name, key, names.SourceAnnotation, ns.GetAnnotations()[names.SourceAnnotation])
 	}
+	if err := s.ensurePodSecurity(ctx, ns); err != nil {
+		return reconciler.Result{}, err
+	}
 	if s.down.has(ns) {
 		return reconciler.Result{}, nil
 	}
@@ -89,7 +93,7 @@ func (s *session) createNamespace(ctx context.Context, key namespaceKey, name st
 	ns.SetAPIVersion("v1")
 	ns.SetKind("Namespace")
 	ns.SetName(name)
-	ns.SetLabels(map[string]string{names.SyncerLabel: s.id.instanceID})
+	ns.SetLabels(map[string]string{names.SyncerLabel: s.id.instanceID, podsecurity.EnforceLevelLabel: s.id.podSecurity})
 	source := names.Source{Cluster: key.Cluster, Namespace: key.Namespace}
 	if a, ok := s.assigned(key); ok {
 		source.Path = a.GetAnnotations()[logicalcluster.PathAnnotationKey]
@@ -113,6 +117,19 @@ func (s *session) createNamespace(ctx context.Context, key namespaceKey, name st
 			name, names.SyncerLabel, s.id.instanceID, names.SourceAnnotation, source.Annotation())
 	}
 	return reconciler.Result{RequeueAfter: later}, nil
+}
+
+// ensurePodSecurity keeps tenants' pods from the nodes: whoever has a node has the pods and
+// Secrets of all other tenants there.
+func (s *session) ensurePodSecurity(ctx context.Context, ns *unstructured.Unstructured) error {
+	if ns.GetLabels()[podsecurity.EnforceLevelLabel] == s.id.podSecurity {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, podsecurity.EnforceLevelLabel, s.id.podSecurity)
+	if _, err := s.down.client.Resource(namespacesGVR).Patch(ctx, ns.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: names.FieldManager}); err != nil {
+		return fmt.Errorf("cannot set the Pod Security Standard of downstream namespace %q: %w", ns.GetName(), err)
+	}
+	return nil
 }
 
 // ensureAccess binds the role for Secrets and ConfigMaps, and for what users see and do in

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	podsecurity "k8s.io/pod-security-admission/api"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
@@ -33,10 +34,15 @@ type Options struct {
 	// service account.
 	Namespace   string
 	LeaderElect bool
+	// PodSecurity is the Pod Security Standard that namespaces of tenants enforce:
+	// privileged, baseline or restricted.
+	PodSecurity string
 }
 
 // NewOptions returns the defaults.
-func NewOptions() *Options { return &Options{LeaderElect: true} }
+func NewOptions() *Options {
+	return &Options{LeaderElect: true, PodSecurity: string(podsecurity.LevelBaseline)}
+}
 
 // AddFlags adds the flags to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
@@ -47,6 +53,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.SyncTargetCluster, "sync-target-cluster", o.SyncTargetCluster, "Id of the logical cluster of the SyncTarget.")
 	fs.StringVar(&o.InstanceID, "instance-id", o.InstanceID, "Value of label "+names.SyncerLabel+" on all that the syncer makes. Default: made from the SyncTarget's cluster and UID.")
 	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace of the syncer in the physical cluster, with its service account and its lease. Default: "+names.SyncerNamespace("<instance id>")+".")
+	fs.StringVar(&o.PodSecurity, "pod-security", o.PodSecurity, "Pod Security Standard that namespaces of tenants enforce here: privileged, baseline or restricted. With privileged, tenants can take over nodes and with them each other's pods.")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Hold a lease in the physical cluster while working, so that several replicas can run.")
 }
 
@@ -83,6 +90,9 @@ func (o CompletedOptions) Validate() error {
 	if o.SyncTargetCluster != "" && !logicalcluster.Name(o.SyncTargetCluster).Valid() {
 		errs = append(errs, fmt.Errorf("--sync-target-cluster %q is no logical cluster's id", o.SyncTargetCluster))
 	}
+	if _, err := podsecurity.ParseLevel(o.PodSecurity); err != nil {
+		errs = append(errs, fmt.Errorf("--pod-security %q: %w", o.PodSecurity, err))
+	}
 	return errors.Join(errs...)
 }
 
@@ -118,8 +128,8 @@ func (o CompletedOptions) Config() (*Config, error) {
 		identity: identity{
 			name: o.SyncTargetName, uid: uid, cluster: cluster,
 			targetKey:  workloadv1alpha1.TargetKey(cluster, uid),
-			instanceID: o.InstanceID,
-			account:    types.NamespacedName{Namespace: o.Namespace, Name: names.ServiceAccount},
+			instanceID: o.InstanceID, podSecurity: o.PodSecurity,
+			account: types.NamespacedName{Namespace: o.Namespace, Name: names.ServiceAccount},
 		},
 		leaderElect: o.LeaderElect,
 		holder:      hostname + "_" + string(uuid.NewUUID()),

@@ -8,7 +8,7 @@ import (
 )
 
 func TestOptions(t *testing.T) {
-	full := Options{FromKubeconfig: "f", SyncTargetName: "n", SyncTargetUID: "u", SyncTargetCluster: "compute"}
+	full := Options{PodSecurity: NewOptions().PodSecurity, FromKubeconfig: "f", SyncTargetName: "n", SyncTargetUID: "u", SyncTargetCluster: "compute"}
 	cases := map[string]struct {
 		change        func(*Options)
 		wantErr       string
@@ -26,6 +26,7 @@ func TestOptions(t *testing.T) {
 		"NoName":       {change: func(o *Options) { o.SyncTargetName = "" }, wantErr: "--sync-target-name is required"},
 		"NoUID":        {change: func(o *Options) { o.SyncTargetUID = "" }, wantErr: "--sync-target-uid is required"},
 		"NoCluster":    {change: func(o *Options) { o.SyncTargetCluster = "" }, wantErr: "--sync-target-cluster is required"},
+		"BadStandard":  {change: func(o *Options) { o.PodSecurity = "lax" }, wantErr: `--pod-security "lax"`},
 		"BadCluster":   {change: func(o *Options) { o.SyncTargetCluster = "root:a" }, wantErr: `"root:a"`},
 	}
 	for name, tc := range cases {

@@ -101,7 +101,7 @@ func newWorldFor(t *testing.T, name string, uid types.UID, cluster logicalcluste
 	o := manifest.Options{SyncTargetName: name, SyncTargetUID: uid, SyncTargetCluster: cluster, Kubeconfig: []byte("none")}
 	account := o.ServiceAccount()
 	key := workloadv1alpha1.TargetKey(cluster, uid)
-	w.id = identity{name: name, uid: uid, cluster: cluster, targetKey: key, instanceID: key, account: account}
+	w.id = identity{name: name, uid: uid, cluster: cluster, targetKey: key, instanceID: key, podSecurity: NewOptions().PodSecurity, account: account}
 	w.apply(o)
 	w.syncer = rest.CopyConfig(config)
 	w.syncer.Wrap(func(rt http.RoundTripper) http.RoundTripper { return counted{rt, &w.applied} })

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/utils/ptr"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -55,6 +57,8 @@ type SyncInput struct {
 	Image string
 	// Replicas of the syncer; 0 means the manifest's default.
 	Replicas int32
+	// PodSecurity is the syncer's flag of that name; empty means its default.
+	PodSecurity string
 	// ServerURL is where the physical cluster reaches the server; empty means the
 	// address that the kubeconfig has.
 	ServerURL string
@@ -71,6 +75,9 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 	}
 	if u, err := url.Parse(in.ServerURL); err != nil || u.Scheme != "https" || u.Host == "" {
 		return problem.Usage("--kcp-url %q is not an https URL", in.ServerURL).Hint("kubectl kcp workload sync %s --kcp-url %s", in.Name, s.Session.Base)
+	}
+	if _, err := podsecurity.ParseLevel(cmp.Or(in.PodSecurity, string(podsecurity.LevelBaseline))); err != nil {
+		return problem.Usage("--pod-security %q: %v", in.PodSecurity, err).Hint("kubectl kcp workload sync %s --pod-security %s", in.Name, podsecurity.LevelBaseline)
 	}
 	// Before anything is made on the server.
 	for _, file := range []string{in.Output, in.Kubeconfig} {
@@ -103,7 +110,7 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 	}
 	out, err := manifest.Render(manifest.Options{
 		SyncTargetName: target.Name, SyncTargetUID: target.UID, SyncTargetCluster: cluster,
-		Kubeconfig: access, Image: in.Image, Replicas: in.Replicas, Resources: target.Spec.Resources,
+		Kubeconfig: access, Image: in.Image, Replicas: in.Replicas, PodSecurity: in.PodSecurity, Resources: target.Spec.Resources,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot make the manifest of sync target %q: %w", in.Name, err)

@@ -26,6 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	podsecurity "k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/yaml"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -34,8 +35,8 @@ import (
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
 )
 
-// Options says whose manifest to render. All but Image, Replicas, InstanceID and
-// Resources are required.
+// Options says whose manifest to render. All but Image, Replicas, InstanceID, PodSecurity
+// and Resources are required.
 type Options struct {
 	SyncTargetName    string
 	SyncTargetUID     types.UID
@@ -49,6 +50,8 @@ type Options struct {
 	Replicas int32
 	// InstanceID defaults to the target key.
 	InstanceID string
+	// PodSecurity is the syncer's flag of that name; empty means its default.
+	PodSecurity string
 	// Resources as in the SyncTarget's spec.resources; empty means the default set.
 	Resources []workloadv1alpha1.GroupResource
 }
@@ -80,6 +83,11 @@ func (o Options) validate() error {
 	if o.Replicas < 0 {
 		errs = append(errs, fmt.Errorf("syncer manifest: Replicas is %d, must not be negative", o.Replicas))
 	}
+	if o.PodSecurity != "" {
+		if _, err := podsecurity.ParseLevel(o.PodSecurity); err != nil {
+			errs = append(errs, fmt.Errorf("syncer manifest: PodSecurity %q: %w", o.PodSecurity, err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -92,6 +100,9 @@ func (o Options) SyncerFlags() []string {
 	}
 	if o.InstanceID != "" {
 		flags = append(flags, "--instance-id="+o.InstanceID)
+	}
+	if o.PodSecurity != "" {
+		flags = append(flags, "--pod-security="+o.PodSecurity)
 	}
 	return flags
 }

@@ -124,6 +124,8 @@ func cleanService(obj *unstructured.Unstructured, _ map[string]string) {
 		remove(obj, "spec", "ipFamilyPolicy")
 	}
 	remove(obj, "spec", "healthCheckNodePort")
+	// Whoever can name them takes the traffic of others to these addresses.
+	remove(obj, "spec", "externalIPs")
 }
 
 func cleanServiceAccount(obj *unstructured.Unstructured, _ map[string]string) {
