@@ -273,9 +273,11 @@ func (f *fake) serveREST(w http.ResponseWriter, r *http.Request, t target) {
 		merge(obj, decode(r))
 		reply(w, http.StatusOK, f.put(t.path, t.resource, obj))
 	case http.MethodDelete:
-		f.mu.Lock()
-		delete(f.objects, t.path+"/"+t.resource+"/"+t.name)
-		f.mu.Unlock()
+		if t.resource != "synctargets" || !f.is("synctarget", "stays") {
+			f.mu.Lock()
+			delete(f.objects, t.path+"/"+t.resource+"/"+t.name)
+			f.mu.Unlock()
+		}
 		reply(w, http.StatusOK, object{"apiVersion": "v1", "kind": "Status", "status": "Success"})
 	}
 }

@@ -74,8 +74,8 @@ func (c *physicalCluster) explain(err error) error {
 }
 
 // remove deletes the syncer, then what is left of the namespaces that it made, then its
-// rights, and waits until all of it is gone.
-func (c *physicalCluster) remove(ctx context.Context) error {
+// rights, and waits until all of it is gone. It calls wait with what is still there.
+func (c *physicalCluster) remove(ctx context.Context, wait func(what string)) error {
 	objects, err := manifest.Removal(c.id)
 	if err != nil {
 		return err
@@ -83,14 +83,14 @@ func (c *physicalCluster) remove(ctx context.Context) error {
 	for i, obj := range objects {
 		gvr, _ := meta.UnsafeGuessKindToResource(obj.GroupVersionKind())
 		gvr.Resource = plural(gvr.Resource)
-		if err := c.delete(ctx, gvr, obj.GetName(), nil); err != nil {
+		if err := c.delete(ctx, gvr, obj.GetName(), nil, wait); err != nil {
 			return err
 		}
 		if i > 0 {
 			continue
 		}
 		// The syncer has ended with its namespace: nobody makes anything any more.
-		if err := c.removeTenants(ctx); err != nil {
+		if err := c.removeTenants(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func plural(resource string) string {
 
 // removeTenants deletes the namespaces that this instance of the syncer made. There are
 // none unless the syncer had been away.
-func (c *physicalCluster) removeTenants(ctx context.Context) error {
+func (c *physicalCluster) removeTenants(ctx context.Context, wait func(what string)) error {
 	list, err := c.client.Resource(namespaceResource).List(ctx, metav1.ListOptions{LabelSelector: names.SyncerLabel + "=" + c.id})
 	if err != nil {
 		return c.explain(err)
@@ -117,7 +117,7 @@ func (c *physicalCluster) removeTenants(ctx context.Context) error {
 		if !names.IsTenantNamespace(ns.GetName()) {
 			continue
 		}
-		if err := c.delete(ctx, namespaceResource, ns.GetName(), ns); err != nil {
+		if err := c.delete(ctx, namespaceResource, ns.GetName(), ns, wait); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,8 @@ func (c *physicalCluster) removeTenants(ctx context.Context) error {
 
 // delete deletes one object, of this very uid if seen is given, and waits until it is
 // gone.
-func (c *physicalCluster) delete(ctx context.Context, gvr schema.GroupVersionResource, name string, seen *unstructured.Unstructured) error {
+func (c *physicalCluster) delete(ctx context.Context, gvr schema.GroupVersionResource, name string, seen *unstructured.Unstructured, wait func(what string)) error {
+	wait(gvr.Resource + "/" + name + " is still in the physical cluster")
 	client := c.client.Resource(gvr)
 	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	if seen != nil {

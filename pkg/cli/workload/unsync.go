@@ -106,35 +106,36 @@ func (u *Unsync) leave(ctx context.Context, client *targetClient, in UnsyncInput
 		waitCtx, cancel = context.WithTimeout(ctx, max(in.Timeout-u.Clock.Since(start), 0))
 		defer cancel()
 	}
-	if err := u.remove(waitCtx, client, target, cluster, f); err != nil {
-		return u.ended(ctx, waitCtx, in, err)
+	missing := ""
+	wait := func(what string) {
+		missing = what
+		progress.Live("%s: %s", in.Name, what)
 	}
-	return nil
-}
-
-// ended tells a wait that was ended from another error.
-func (u *Unsync) ended(ctx, waitCtx context.Context, in UnsyncInput, err error) error {
+	err = u.remove(waitCtx, client, target, cluster, f, wait)
 	switch {
+	case err == nil:
+		return nil
 	case ctx.Err() != nil:
 		return problem.Cancelled("stopped before %s was gone", in.Name).Hint("go on: kubectl kcp workload unsync %s", in.Name).Because(err)
 	case waitCtx.Err() != nil:
-		return problem.New("%s is not gone after %s", in.Name, in.Timeout).Hint("go on: kubectl kcp workload unsync %s", in.Name).Because(err)
+		return problem.New("%s is not gone after %s: %s", in.Name, in.Timeout, missing).Hint("go on: kubectl kcp workload unsync %s", in.Name).Because(err)
 	}
 	return err
 }
 
-// remove takes away what is left of a target that f has seen empty, or abandoned.
-func (u *Unsync) remove(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget, cluster *physicalCluster, f *follower) error {
+// remove takes away what is left of a target that f has seen empty, or abandoned. It calls
+// wait with what is still there.
+func (u *Unsync) remove(ctx context.Context, client *targetClient, target *workloadv1alpha1.SyncTarget, cluster *physicalCluster, f *follower, wait func(what string)) error {
 	if cluster != nil {
-		f.progress.Show("Removing the syncer from the physical cluster.")
-		if err := cluster.remove(ctx); err != nil {
+		f.progress.Note("Removing the syncer from the physical cluster.")
+		if err := cluster.remove(ctx, wait); err != nil {
 			return err
 		}
 	}
 	if f.abandoned {
 		f.progress.Note("%s does not answer: the server gives it up when it has been silent for long enough.", target.Name)
 	}
-	f.progress.Live("Waiting until the server has removed %s.", target.Name)
+	wait("the server has not removed the sync target yet")
 	if err := u.deleteTarget(ctx, client, target); err != nil {
 		return err
 	}
