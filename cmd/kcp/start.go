@@ -26,16 +26,23 @@ func newStartCommand() *cobra.Command {
 		Use:   "start",
 		Short: "Run the workspace server",
 		Long: `Run the workspace server. Without flags it keeps everything, its etcd included, in
-the directory .kcp and listens on https://127.0.0.1:6443.`,
-		Example: `  # Try it on a laptop, with logins
-  kcp start --embedded-idp
+the directory .kcp, listens on https://127.0.0.1:6443, and lets the users log in whom
+"kcp idp add-user" has added.`,
+		Example: `  # Try it on a laptop; it says how to add a user and log in
+  kcp start
 
   # Serve a network, with your own identity provider and etcd
   kcp start --bind-address 0.0.0.0 --external-hostname kcp.example.com \
     --authentication-config authn.yaml --login-issuer https://login.example.com \
     --etcd-servers https://etcd.example.com:2379`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), o, cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("embedded-idp") {
+				// A server that nobody told whom to trust can still be logged in to.
+				o.EmbeddedIdentityProvider = o.AuthenticationConfig == "" && o.LoginIssuer == ""
+			}
+			return start(cmd.Context(), o, cmd.ErrOrStderr())
+		},
 	}
 	var sections cliflag.NamedFlagSets
 	o.AddFlags(&sections)

@@ -1,4 +1,4 @@
-// Package idp is the OpenID Provider that `kcp start --embedded-idp` serves, for
+// Package idp is the OpenID Provider that `kcp start` serves where no other is named, for
 // laptops, demos and small installations. It speaks the whole protocol (zitadel/oidc):
 // authorization code with PKCE, refresh tokens with rotation, and the device flow. The
 // users stand in a file of bcrypt hashes.

@@ -35,7 +35,7 @@ cleanup() {
 
 start_server() {
   : >"$DEMO_DIR/kcp.log"
-  spawn kcp kcp start --root-directory "$ROOT" --embedded-idp
+  spawn kcp kcp start --root-directory "$ROOT"
 }
 server_ready() { grep -q "kcp is ready" "$DEMO_DIR/kcp.log"; }
 

@@ -24,7 +24,7 @@ cleanup() {
 
 start_server() {
   : >"$DEMO_DIR/kcp.log"
-  spawn kcp kcp start --embedded-idp --secure-port "$PORT" --root-directory "$ROOT"
+  spawn kcp kcp start --secure-port "$PORT" --root-directory "$ROOT"
   wait_until 60 "the server is ready" grep -q "kcp is ready" "$DEMO_DIR/kcp.log"
   LOGIN=$(sed -n 's/^Log in: *//p' "$DEMO_DIR/kcp.log")
 }

@@ -27,7 +27,7 @@ answer_to_refresh() {
 
 # ---------------------------------------------------------------------------------------
 step "1. A server that can log people in"
-say "kcp start --embedded-idp"
+say "kcp start"
 start_server
 grep -E "^(Add a user|Log in)" "$DEMO_DIR/kcp.log" | sed "s#$ROOT#.kcp#"
 add_user alice

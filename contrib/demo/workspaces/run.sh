@@ -19,7 +19,7 @@ can_list() { kubectl get namespaces --server "$SERVER/clusters/$1" -o name; }
 
 # ---------------------------------------------------------------------------------------
 step "1. A server, an organization, two people"
-say "kcp start --embedded-idp"
+say "kcp start"
 start_server
 for name in alice bob; do add_user "$name"; done
 become admin

@@ -104,7 +104,7 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	fs := fss.FlagSet("kcp")
 	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory that holds everything the server keeps. It is locked while the server runs.")
 	fs.StringVar(&o.ExternalHostname, "external-hostname", o.ExternalHostname, "Host name or IP at which clients reach the server. Default: --bind-address, or 127.0.0.1 where that is all addresses.")
-	fs.BoolVar(&o.EmbeddedIdentityProvider, "embedded-idp", o.EmbeddedIdentityProvider, "Serve an OpenID Provider, with users from <root-directory>/idp/users.yaml, and log in with it. For laptops and tests; production names its own issuer.")
+	fs.BoolVar(&o.EmbeddedIdentityProvider, "embedded-idp", o.EmbeddedIdentityProvider, "Serve an OpenID Provider, with users from <root-directory>/idp/users.yaml, and log in with it. For laptops and tests; production names its own issuer. Default: true without --authentication-config and --login-issuer.")
 	fs.StringVar(&o.AuthenticationConfig, "authentication-config", o.AuthenticationConfig, "File with an apiserver.config.k8s.io AuthenticationConfiguration: the OIDC issuers to trust. Reloaded when it changes.")
 	fs.StringVar(&o.LoginIssuer, "login-issuer", o.LoginIssuer, "OIDC issuer URL that kubectl kcp login is sent to. It must be one of --authentication-config. Default: the embedded provider.")
 	fs.StringVar(&o.LoginClientID, "login-client-id", o.LoginClientID, "OIDC client id that kubectl kcp login uses.")

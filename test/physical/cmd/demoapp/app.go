@@ -35,6 +35,7 @@ func newApp(hostname string) *app {
 
 func (a *app) handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", a.hello)
 	mux.HandleFunc("/hello", a.hello)
 	mux.HandleFunc("/slow", a.slow)
 	mux.HandleFunc("/ws", a.echo)
