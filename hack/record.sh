@@ -27,11 +27,15 @@ asciinema rec -q -y --cols 100 --rows 30 --env "" \
 code=$(cat "$work/code")
 [ "$code" = 0 ] || { echo "error: the story ended with code $code" >&2; exit 1; }
 
-# The header keeps the size and the title only. Nobody watches a wait: none is longer than
-# a second and a half. Times need no more than milliseconds.
+# The header keeps the size and the title only. What comes within a tenth of a second is one
+# event, since each is a picture of its own in the SVG. Nobody watches a wait: none is longer
+# than a second and a half. Times need no more than milliseconds.
 jq -c -s --arg title "kcp: $story" '
   (.[0] | {version, width, height, title: $title}),
-  (foreach .[1:][] as [$at, $kind, $data] ({was: 0, now: 0};
+  ((reduce .[1:][] as [$at, $kind, $data] ([];
+     if length > 0 and .[-1][1] == $kind and $at - .[-1][0] < 0.1
+     then .[-1][2] += $data else . + [[$at, $kind, $data]] end)) as $events |
+   foreach $events[] as [$at, $kind, $data] ({was: 0, now: 0};
      {now: (.now + ([$at - .was, 1.5] | min)), was: $at};
      [(.now * 1000 | round / 1000), $kind, $data]))' \
   "$work/raw.cast" >"$work/demo.cast"
