@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -23,10 +24,17 @@ func main() {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run runs the command, says on stderr why it failed, and returns the exit code.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := syncer.NewCommand()
+	root.SetArgs(args)
 	exitcode.Mark(root)
 	cmd, err := root.ExecuteContextC(ctx)
-	stop()
 	klog.Flush()
-	os.Exit(exitcode.Report(os.Stderr, cmd, err))
+	return exitcode.Report(stderr, cmd, err)
 }

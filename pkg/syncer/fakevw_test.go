@@ -25,6 +25,7 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/tunnel"
+	"github.com/13eedeaf/kcp/pkg/version"
 )
 
 // fakeVW serves a syncer's virtual workspace from memory: streams that begin with the
@@ -44,6 +45,10 @@ type fakeVW struct {
 	refused func(obj *unstructured.Unstructured) bool
 	// retired makes the server say that the sync target does not exist any more.
 	retired bool
+	// peer is what the server tells of itself; refusal, when set, is why it refuses syncers
+	// for their version.
+	peer    version.Peer
+	refusal string
 	// tunnels are what the syncer opens at /tunnel.
 	tunnels tunnel.Tunnels
 	// down makes every request fail, hidden leaves objects out of streams.
@@ -64,6 +69,7 @@ func newFakeVW(t *testing.T, target *unstructured.Unstructured) *fakeVW {
 		streams:  map[*fakeStream]bool{},
 		requests: map[string]int{},
 		target:   target,
+		peer:     version.Self(),
 	}
 	f.server = httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -208,6 +214,18 @@ func (f *fakeVW) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.down {
 		f.mu.Unlock()
 		http.Error(w, "away", http.StatusServiceUnavailable)
+		return
+	}
+	f.peer.Tell(w.Header())
+	if syncer, err := version.PeerOf(r.Header); err != nil || syncer != version.Self() {
+		f.refusal = fmt.Sprintf("the syncer tells %+v, %v", syncer, err)
+	}
+	if f.refusal != "" {
+		defer f.mu.Unlock()
+		fail(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: f.refusal,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: version.SkewCause}}},
+		}})
 		return
 	}
 	if r.URL.Path == "/tunnel" {

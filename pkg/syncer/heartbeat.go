@@ -31,8 +31,9 @@ type heart struct {
 	version   string
 }
 
-// run beats until ctx ends. changed is called with the SyncTarget after each beat;
-// retired when the server says that there is no such SyncTarget any more.
+// run beats until ctx ends. changed is called with the SyncTarget after each beat; retired
+// when the server says that there is no such SyncTarget any more, or that this syncer is of
+// a version that does not fit.
 func (h *heart) run(ctx context.Context, changed func(*workloadv1alpha1.SyncTarget), retired func()) {
 	logger := klog.FromContext(ctx)
 	ticker := time.NewTicker(heartbeatInterval)
@@ -44,6 +45,9 @@ func (h *heart) run(ctx context.Context, changed func(*workloadv1alpha1.SyncTarg
 			return
 		case isRetired(err):
 			logger.Error(err, "The sync target does not exist any more")
+			retired()
+		case skewOf(err) != nil:
+			logger.Error(err, "The control plane does not work with this version")
 			retired()
 		case err != nil:
 			logger.Error(err, "Cannot send a heartbeat, everything keeps running")

@@ -97,7 +97,8 @@ func New(c *Config) (*Syncer, error) {
 }
 
 // Run works until ctx ends. Neither a control plane nor a physical cluster that is away
-// ends it.
+// ends it. A control plane with which this version cannot work does: the error says so, and
+// whatever runs the syncer shows that it does not stay up and tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("syncTarget", s.id.name))
 	klog.FromContext(ctx).Info("Starting the syncer", "version", version.Get().Version, "instance", s.id.instanceID, "target", s.id.targetKey)
@@ -150,12 +151,13 @@ func (s *Syncer) elect(ctx context.Context) error {
 }
 
 // lead runs one session after the other until ctx ends: a new one begins when the
-// SyncTarget's resources have changed. An error is one of set-up.
+// SyncTarget's resources have changed. An error is one of set-up, or of versions that do not
+// fit.
 func (s *Syncer) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
-		target, ok := s.syncTarget(ctx)
-		if !ok {
-			return nil
+		target, err := s.syncTarget(ctx)
+		if target == nil {
+			return err
 		}
 		if err := s.session(ctx, target.Spec.Resources); err != nil {
 			return err
@@ -198,14 +200,17 @@ func (s *Syncer) session(ctx context.Context, wanted []workloadv1alpha1.GroupRes
 // targetBackoff spreads the attempts to reach the control plane at the start.
 var targetBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 8, Cap: 10 * time.Second}
 
-// syncTarget reads the SyncTarget and tries until it succeeds; false means that ctx has
-// ended.
-func (s *Syncer) syncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, bool) {
+// syncTarget reads the SyncTarget and tries until it succeeds, or until versions turn out
+// not to fit; nil without an error means that ctx has ended.
+func (s *Syncer) syncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, error) {
 	backoff := targetBackoff
 	for {
 		target, err := s.readSyncTarget(ctx)
 		if err == nil {
-			return target, true
+			return target, nil
+		}
+		if skew := skewOf(err); skew != nil {
+			return nil, skew
 		}
 		delay := backoff.Step()
 		logger := klog.FromContext(ctx)
@@ -222,7 +227,7 @@ func (s *Syncer) syncTarget(ctx context.Context) (*workloadv1alpha1.SyncTarget, 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, false
+			return nil, nil
 		case <-time.After(delay):
 		}
 	}

@@ -43,6 +43,7 @@ func newUpstream(cfg *rest.Config) (*upstream, error) {
 	// The queues limit themselves, and the server knows priority and fairness.
 	base.QPS = -1
 	base.RateLimiter = nil
+	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return introducing{rt} })
 	client, err := rest.HTTPClientFor(base)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make an HTTP client for %q: %w", base.Host, err)

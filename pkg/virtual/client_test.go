@@ -30,6 +30,7 @@ func (w *world) do(method, path, contentType, body string, groups ...string) (in
 		r.Header.Set("Content-Type", contentType)
 	}
 	r.Header["Test-Group"] = groups
+	w.peer.Tell(r.Header)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.t.Fatal(err)
@@ -62,6 +63,7 @@ func (w *world) stream(path string, groups ...string) *client {
 		w.t.Fatal(err)
 	}
 	r.Header["Test-Group"] = groups
+	w.peer.Tell(r.Header)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		w.t.Fatal(err)

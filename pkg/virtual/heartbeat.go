@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/13eedeaf/kcp/pkg/version"
 )
 
 // heartbeatFields is what a syncer says of its SyncTarget's status; the rest is the
@@ -37,6 +40,12 @@ func (h *Handler) heartbeat(c *call, path string) error {
 	if !ok {
 		return forbidden(syncTargetsResource.gvr.GroupResource(), c.scope.name, fmt.Sprintf("a syncer patches these fields of the status only: %v", sets.List(heartbeatFields)))
 	}
+	// Refused ones do not come here, so it reads.
+	syncer, err := version.PeerOf(c.r.Header)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	status["syncProtocol"] = syncer.Protocol
 	b, err := json.Marshal(map[string]any{
 		// Another SyncTarget that has got the name is not this syncer's.
 		"metadata": map[string]any{"uid": c.scope.uid},

@@ -151,6 +151,26 @@ func (h *Handler) read(ctx context.Context, cluster logicalcluster.Name, path st
 	return obj.Object, nil
 }
 
+// patch makes a merge patch of this package's own.
+func (h *Handler) patch(ctx context.Context, res *resource, key logicalcluster.Key, subresource string, body []byte) error {
+	path := apiPath(res, key.Namespace, key.Name, subresource)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPatch, path, nil)
+	if err != nil {
+		return fmt.Errorf("cannot patch %q in cluster %q: %w", path, key.Cluster, err)
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Content-Type", mergeType)
+	if r, err = inCluster(r, key.Cluster, serverUser, path, nil, body); err != nil {
+		return err
+	}
+	w := &recorder{header: http.Header{}, code: http.StatusOK}
+	h.config.API.ServeHTTP(w, r)
+	if w.code != http.StatusOK {
+		return w.err()
+	}
+	return nil
+}
+
 // fetch returns one object as it stands in storage.
 func (h *Handler) fetch(ctx context.Context, res *resource, key logicalcluster.Key) (*unstructured.Unstructured, error) {
 	obj, err := h.read(ctx, key.Cluster, apiPath(res, key.Namespace, key.Name, ""))

@@ -242,8 +242,12 @@ func (h *Handler) onSyncTarget(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 	}
 }
 
-// serveSyncTarget serves the SyncTarget itself: GET, the heartbeat, and the tunnel.
+// serveSyncTarget serves the SyncTarget itself: GET, the heartbeat, and the tunnel; and
+// nothing to a syncer of a version that does not fit.
 func (h *Handler) serveSyncTarget(c *call) (bool, error) {
+	if err := h.checkVersion(c); err != nil {
+		return true, err
+	}
 	if c.path == tunnelPath {
 		return true, h.tunnel(c)
 	}

@@ -10,11 +10,21 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/tunnel"
+	"github.com/13eedeaf/kcp/pkg/version"
 )
+
+// telling is a transport that tells what its syncer is.
+type telling struct{ peer version.Peer }
+
+func (t telling) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	t.peer.Tell(r.Header)
+	return http.DefaultTransport.RoundTrip(r)
+}
 
 // openTunnel opens the tunnel below a base as its syncer does.
 func (w *world) openTunnel(base string) error {
-	l, err := tunnel.Open(w.t.Context(), http.DefaultTransport, w.server.URL+base+"/tunnel")
+	l, err := tunnel.Open(w.t.Context(), telling{w.peer}, w.server.URL+base+"/tunnel")
 	if err == nil {
 		w.t.Cleanup(func() { _ = l.Close() })
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/apierror"
 	"github.com/13eedeaf/kcp/pkg/tunnel"
+	"github.com/13eedeaf/kcp/pkg/version"
 )
 
 // world is a small API server: objects of all clusters under one revision, an
@@ -55,6 +56,8 @@ type world struct {
 	requests  []recorded
 	informers map[schema.GroupVersionResource]*informer.Informer[*unstructured.Unstructured]
 	targets   *informer.Informer[*workloadv1alpha1.SyncTarget]
+	// peer is what the tests' requests tell of their syncer.
+	peer version.Peer
 }
 
 type logged struct {
@@ -77,6 +80,7 @@ func newWorld(t *testing.T) *world {
 		log:       map[string][]logged{},
 		held:      map[string]bool{},
 		lists:     map[string]int{},
+		peer:      version.Self(),
 		informers: map[schema.GroupVersionResource]*informer.Informer[*unstructured.Unstructured]{},
 	}
 	w.cond = sync.NewCond(&w.mu)

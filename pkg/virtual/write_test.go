@@ -9,6 +9,7 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/pki"
+	"github.com/13eedeaf/kcp/pkg/version"
 )
 
 // writeWorld has two targets that share namespace c1/ns; c1/private is west's alone.
@@ -289,6 +290,7 @@ func TestHeartbeat(t *testing.T) {
 				return
 			}
 			body := parseJSON(t, tc.body)
+			body["status"].(map[string]any)["syncProtocol"] = float64(version.SyncProtocol)
 			body["metadata"] = map[string]any{"uid": east.base[strings.LastIndex(east.base, "/")+1:]}
 			want := []recorded{{Cluster: "compute", Method: "PATCH", Path: "/apis/workload.kcp.io/v1alpha1/synctargets/east/status", ContentType: merge, User: "syncer-1", Body: body}}
 			if diff := cmp.Diff(want, writes); diff != "" {

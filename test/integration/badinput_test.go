@@ -24,6 +24,7 @@ import (
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
+	"github.com/13eedeaf/kcp/pkg/version"
 	"github.com/13eedeaf/kcp/test/framework"
 )
 
@@ -421,6 +422,7 @@ func TestSyncerEntry(t *testing.T) {
 	token, err := alice.kube(own).CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "syncer", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
 	account := bearer(t, s, token.Status.Token)
+	account.config.Wrap(introduce(version.Self()))
 	base := func(cluster logicalcluster.Name, name string, uid types.UID) string {
 		return fmt.Sprintf("/services/syncer/%s/%s/%s", cluster, name, uid)
 	}

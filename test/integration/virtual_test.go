@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -26,6 +27,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
+	"github.com/13eedeaf/kcp/pkg/version"
 	"github.com/13eedeaf/kcp/test/framework"
 )
 
@@ -72,8 +74,24 @@ func newAgent(t *testing.T, s *framework.Server, cluster logicalcluster.Name, na
 	config.Host = fmt.Sprintf("%s/services/syncer/%s/%s/%s", s.URL, cluster, name, st.UID)
 	config.BearerToken = token
 	config.QPS = -1
+	config.Wrap(introduce(version.Self()))
 	return &agent{t: t, config: config, key: workloadv1alpha1.TargetKey(cluster, st.UID)}
 }
+
+// introduce has requests tell what their syncer is.
+func introduce(peer version.Peer) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			peer.Tell(r.Header)
+			return next.RoundTrip(r)
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // serviceAccountToken makes an account in namespace default and returns a token of it.
 func serviceAccountToken(t *testing.T, kube kubernetes.Interface, name string) string {

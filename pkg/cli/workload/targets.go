@@ -73,6 +73,9 @@ func (l *List) status(t *workloadv1alpha1.SyncTarget) string {
 	if meta.IsStatusConditionTrue(t.Status.Conditions, "Ready") {
 		status = "Ready"
 	}
+	if meta.IsStatusConditionTrue(t.Status.Conditions, workloadv1alpha1.SyncTargetVersionSkew) {
+		status += ",VersionSkew"
+	}
 	if t.Spec.Unschedulable || draining(t, l.Now()) {
 		status += ",SchedulingDisabled"
 	}

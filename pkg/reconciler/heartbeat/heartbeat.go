@@ -29,6 +29,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
 	"github.com/13eedeaf/kcp/pkg/reconciler/placement"
+	"github.com/13eedeaf/kcp/pkg/version"
 )
 
 // Silence is how long after its last heartbeat a syncer still counts as heard.
@@ -102,6 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 	updated := st.DeepCopy()
 	updated.Status.Key = target
 	updated.Status.Namespaces = int32(len(namespaces))
+	setVersionSkew(updated, now)
 	next := setReady(updated, c.deps.Fleet.ListeningSince(), now)
 	next = earlier(next, setSchedulable(updated, now))
 	next = earlier(next, c.setDrain(ctx, updated, target, namespaces, now))
@@ -141,6 +143,22 @@ func (c *Controller) finalizer(ctx context.Context, key logicalcluster.Key, st *
 	return true, nil
 }
 
+// setVersionSkew sets condition VersionSkew once the syncer has told what it speaks.
+func setVersionSkew(st *workloadv1alpha1.SyncTarget, now time.Time) {
+	if st.Status.SyncProtocol == nil {
+		return
+	}
+	c := metav1.Condition{
+		Type: workloadv1alpha1.SyncTargetVersionSkew, Status: metav1.ConditionFalse, Reason: "Supported", Message: "Syncer and server fit.",
+		ObservedGeneration: st.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	syncer := version.Peer{Build: st.Status.SyncerVersion, Protocol: int(*st.Status.SyncProtocol)}
+	if message := version.RefuseSyncer(syncer, st.Name); message != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "SyncerRefused", message
+	}
+	meta.SetStatusCondition(&st.Status.Conditions, c)
+}
+
 // setReady sets condition Ready and returns when it may change by itself.
 func setReady(st *workloadv1alpha1.SyncTarget, listeningSince, now time.Time) time.Duration {
 	c := metav1.Condition{Type: workloadv1alpha1.SyncTargetReady, ObservedGeneration: st.Generation, LastTransitionTime: metav1.NewTime(now)}
@@ -164,6 +182,9 @@ func setReady(st *workloadv1alpha1.SyncTarget, listeningSince, now time.Time) ti
 		wait = 0
 		c.Status, c.Reason = metav1.ConditionFalse, "Silent"
 		c.Message = "The syncer has not been heard since " + heard.UTC().Format(time.RFC3339) + "."
+	}
+	if skew := meta.FindStatusCondition(st.Status.Conditions, workloadv1alpha1.SyncTargetVersionSkew); c.Status == metav1.ConditionFalse && skew != nil && skew.Status == metav1.ConditionTrue {
+		c.Reason, c.Message = skew.Reason, skew.Message
 	}
 	meta.SetStatusCondition(&st.Status.Conditions, c)
 	return wait

@@ -21,6 +21,8 @@ const (
 	SyncTargetSchedulable = "Schedulable"
 	// SyncTargetDrained reports a drain: False/Draining, False/Blocked, True/Empty.
 	SyncTargetDrained = "Drained"
+	// SyncTargetVersionSkew is true when the server refuses the syncer for its version.
+	SyncTargetVersionSkew = "VersionSkew"
 )
 
 // SyncTarget is a physical cluster as the control plane sees it. It stands in a compute
@@ -97,6 +99,10 @@ type SyncTargetStatus struct {
 	// SyncerVersion is the syncer's own version.
 	// +optional
 	SyncerVersion string `json:"syncerVersion,omitempty"`
+	// SyncProtocol is the number of the protocol that the syncer last spoke, 0 when it
+	// told none.
+	// +optional
+	SyncProtocol *int32 `json:"syncProtocol,omitempty"`
 	// KubernetesVersion is the physical cluster's.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`

@@ -273,6 +273,11 @@ func (in *SyncTargetStatus) DeepCopyInto(out *SyncTargetStatus) {
 		in, out := &in.LastHeartbeatTime, &out.LastHeartbeatTime
 		*out = (*in).DeepCopy()
 	}
+	if in.SyncProtocol != nil {
+		in, out := &in.SyncProtocol, &out.SyncProtocol
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Capacity != nil {
 		in, out := &in.Capacity, &out.Capacity
 		*out = make(v1.ResourceList, len(*in))
