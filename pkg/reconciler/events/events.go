@@ -1,6 +1,9 @@
 // Package events tells tenants, by an Event on their own object, what the server cannot
-// do for them. One trouble of one object is one Event, which is counted up at most every
-// Repeat while the trouble lasts.
+// do for them. One trouble of one object is one Event.
+//
+// Warn is for when a trouble begins, changes or is reported again, and never for a timer:
+// a trouble that lasts must cost nothing. What lasts stands in the status of an object;
+// an Event is kept for the time that --event-ttl says.
 package events
 
 import (
@@ -22,8 +25,8 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 )
 
-// Repeat is how often an Event is counted up while its trouble lasts.
-const Repeat = 5 * time.Minute
+// repeat is how often at most an Event is counted up whose trouble is reported again.
+const repeat = 5 * time.Minute
 
 // Recorder writes Events.
 type Recorder struct {
@@ -55,7 +58,7 @@ func (r *Recorder) Warn(ctx context.Context, w Warning) error {
 	name, now, events := nameOf(w.Object, w.Identity), metav1.NewTime(r.Clock.Now()), r.in(w.Object)
 	old, err := events.Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		if old.Message == w.Message && now.Sub(old.LastTimestamp.Time) < Repeat {
+		if old.Message == w.Message && now.Sub(old.LastTimestamp.Time) < repeat {
 			return nil
 		}
 		old.Message, old.LastTimestamp = w.Message, now

@@ -154,18 +154,30 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 		}
 		return reconciler.Result{}, nil
 	}
-	taken := meta.IsStatusConditionFalse(want.Status.Conditions, networkingv1alpha1.HostsHeld)
-	if exists && !taken && meta.IsStatusConditionFalse(old.Status.Conditions, networkingv1alpha1.HostsHeld) {
-		if err := c.events.Clear(ctx, obj, networkingv1alpha1.HostTaken); err != nil {
-			return reconciler.Result{}, err
-		}
-	}
-	if err := c.write(ctx, key, old, want); err != nil || !taken {
+	if err := c.tell(ctx, obj, old, want); err != nil {
 		return reconciler.Result{}, err
 	}
-	condition := meta.FindStatusCondition(want.Status.Conditions, networkingv1alpha1.HostsHeld)
-	return reconciler.Result{RequeueAfter: events.Repeat}, c.events.Warn(ctx, events.Warning{
-		Object: obj, Identity: networkingv1alpha1.HostTaken, Reason: condition.Reason, Message: condition.Message,
+	return reconciler.Result{}, c.write(ctx, key, old, want)
+}
+
+// tell writes the Event when the verdict becomes another one, and removes it when the
+// trouble is over. What has been told stands in the HostClaim, which is written after it:
+// an Event that lasts costs nothing, and one that could not be written is tried again.
+func (c *Controller) tell(ctx context.Context, obj *unstructured.Unstructured, old, want *networkingv1alpha1.HostClaim) error {
+	var told *metav1.Condition
+	if old != nil && old.Spec.IngressUID == want.Spec.IngressUID {
+		told = meta.FindStatusCondition(old.Status.Conditions, networkingv1alpha1.HostsHeld)
+	}
+	verdict := meta.FindStatusCondition(want.Status.Conditions, networkingv1alpha1.HostsHeld)
+	wasTaken := told != nil && told.Status == metav1.ConditionFalse
+	switch {
+	case verdict.Status == metav1.ConditionTrue && wasTaken:
+		return c.events.Clear(ctx, obj, networkingv1alpha1.HostTaken)
+	case verdict.Status == metav1.ConditionTrue, wasTaken && told.Message == verdict.Message:
+		return nil
+	}
+	return c.events.Warn(ctx, events.Warning{
+		Object: obj, Identity: networkingv1alpha1.HostTaken, Reason: verdict.Reason, Message: verdict.Message,
 	})
 }
 

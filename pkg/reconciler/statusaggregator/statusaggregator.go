@@ -226,7 +226,8 @@ func (c *Controller) writeStatus(ctx context.Context, key Key, obj *unstructured
 }
 
 // event tells the tenant that an object could not be synced. One failure of one target
-// is one event.
+// is one event. It is told when something is reported of the object, not by the clock: a
+// failure that lasts is in the SyncReport.
 func (c *Controller) event(ctx context.Context, obj *unstructured.Unstructured, r *workloadv1alpha1.SyncReport) error {
 	reason := r.Report.Reason
 	if reason == "" {
