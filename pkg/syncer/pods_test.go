@@ -25,7 +25,7 @@ func (w *world) ask(method, path string) (int, string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resp, err := w.vw.tunnels.Transport().RoundTrip(req)
+	resp, err := w.vw.tunnels.Transport("tenant").RoundTrip(req)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -57,7 +57,7 @@ func TestTunnelAllowsPodsOfTheTenantOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the tunnel is open", func() bool { return w.vw.tunnels.Check("us-east1") == nil })
+	w.eventually("the tunnel is open", func() bool { return w.vw.tunnels.Check("us-east1", "tenant") == nil })
 	const shop = "/clusters/cluster1/namespaces/shop/pods/"
 	cases := map[string]struct {
 		method, path string
@@ -142,7 +142,7 @@ func TestTunnelForgedNamespace(t *testing.T) {
 // The tunnel comes back when the server was away, and only the leader holds one.
 func TestTunnelComesBack(t *testing.T) {
 	w := deployed(t)
-	connected := func() bool { return w.vw.tunnels.Check("us-east1") == nil }
+	connected := func() bool { return w.vw.tunnels.Check("us-east1", "tenant") == nil }
 	w.eventually("the tunnel is open", connected)
 	w.vw.setDown(true)
 	w.eventually("it ends with the server", func() bool { return !connected() })

@@ -38,9 +38,11 @@ const (
 	writeTimeout = 10 * time.Second
 	// openTimeout is how long the other side may take to accept a stream.
 	openTimeout = 10 * time.Second
-	// maxStreams bounds the streams of one tunnel, so that one tenant's clients do not
-	// exhaust the syncer that others share.
+	// maxStreams bounds the streams of one tunnel, to spare the syncer at its other end.
 	maxStreams = 1000
+	// MaxStreamsPerCluster bounds those of one logical cluster, so that one tenant's
+	// clients leave some to all others who share the physical cluster.
+	MaxStreamsPerCluster = maxStreams / 4
 )
 
 func config() *yamux.Config {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
 var (
@@ -18,6 +20,9 @@ var (
 	ErrNotConnected = errors.New("no tunnel to this target")
 	// ErrBusy says that a target has as many streams as it may have.
 	ErrBusy = errors.New("too many streams to this target")
+	// ErrShareUsed says that a logical cluster has as many streams to a target as it may
+	// have.
+	ErrShareUsed = fmt.Errorf("this workspace has %d streams to this target, which is its share", MaxStreamsPerCluster)
 )
 
 // Tunnels are the tunnels that syncers hold open to this server. The zero value has
@@ -30,6 +35,54 @@ type Tunnels struct {
 type tunnel struct {
 	session *yamux.Session
 	allowed func() bool
+
+	// mu guards byCluster, the number of streams of each logical cluster that has any.
+	mu        sync.Mutex
+	byCluster map[logicalcluster.Name]int
+}
+
+// open opens a stream for a logical cluster.
+func (tn *tunnel) open(cluster logicalcluster.Name) (net.Conn, error) {
+	tn.mu.Lock()
+	if tn.byCluster[cluster] >= MaxStreamsPerCluster {
+		tn.mu.Unlock()
+		return nil, ErrShareUsed
+	}
+	tn.byCluster[cluster]++
+	tn.mu.Unlock()
+	conn, err := tn.session.Open()
+	if err != nil {
+		tn.release(cluster)
+		return nil, err
+	}
+	return &stream{Conn: conn, release: sync.OnceFunc(func() { tn.release(cluster) })}, nil
+}
+
+func (tn *tunnel) release(cluster logicalcluster.Name) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	if tn.byCluster[cluster]--; tn.byCluster[cluster] == 0 {
+		delete(tn.byCluster, cluster)
+	}
+}
+
+// full reports whether a logical cluster has used up its share.
+func (tn *tunnel) full(cluster logicalcluster.Name) bool {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	return tn.byCluster[cluster] >= MaxStreamsPerCluster
+}
+
+// stream is a connection that counts until it is closed.
+type stream struct {
+	net.Conn
+
+	release func()
+}
+
+func (s *stream) Close() error {
+	defer s.release()
+	return s.Conn.Close()
 }
 
 // Upgrade makes the request of a syncer, which has been authorized, the tunnel of target
@@ -52,7 +105,7 @@ func (t *Tunnels) Upgrade(ctx context.Context, w http.ResponseWriter, r *http.Re
 		_ = conn.Close()
 		return nil //nolint:nilerr // nobody is left to tell
 	}
-	t.hold(ctx, target, &tunnel{session: session, allowed: allowed})
+	t.hold(ctx, target, &tunnel{session: session, allowed: allowed, byCluster: map[logicalcluster.Name]int{}})
 	return nil
 }
 
@@ -122,15 +175,19 @@ func (t *Tunnels) use(target string) (*tunnel, error) {
 	return tn, nil
 }
 
-// Check returns nil, ErrNotConnected or ErrBusy.
-func (t *Tunnels) Check(target string) error {
-	_, err := t.use(target)
+// Check says whether a request for a logical cluster would be carried now: it returns nil,
+// ErrNotConnected, ErrBusy or ErrShareUsed.
+func (t *Tunnels) Check(target string, cluster logicalcluster.Name) error {
+	tn, err := t.use(target)
+	if err == nil && tn.full(cluster) {
+		return ErrShareUsed
+	}
 	return err
 }
 
-// Transport returns the transport of requests to http://<target>/…. Each is a stream of
-// its own.
-func (t *Tunnels) Transport() *http.Transport {
+// Transport returns the transport of requests to http://<target>/… for a logical cluster.
+// Each is a stream of its own.
+func (t *Tunnels) Transport(cluster logicalcluster.Name) *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives:  true,
 		DisableCompression: true,
@@ -143,7 +200,7 @@ func (t *Tunnels) Transport() *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			conn, err := tn.session.Open()
+			conn, err := tn.open(cluster)
 			if err != nil {
 				return nil, fmt.Errorf("cannot open a stream to target %q: %w", target, err)
 			}

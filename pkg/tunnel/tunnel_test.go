@@ -16,7 +16,12 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
+
+// tenant is the logical cluster that requests are for.
+const tenant logicalcluster.Name = "tenant"
 
 // server serves tunnels at /<target>, over TLS and HTTP/2 where the client wants it.
 type server struct {
@@ -57,7 +62,7 @@ func (s *server) open(t *testing.T, target string, handler http.Handler) net.Lis
 	served := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	go func() { _ = served.Serve(l) }()
 	t.Cleanup(func() { _ = served.Close() })
-	eventually(t, "the tunnel is there", func() bool { return s.tunnels.Check(target) == nil })
+	eventually(t, "the tunnel is there", func() bool { return s.tunnels.Check(target, tenant) == nil })
 	return l
 }
 
@@ -67,7 +72,7 @@ func (s *server) get(t *testing.T, target, path string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := s.tunnels.Transport().RoundTrip(req)
+	resp, err := s.tunnels.Transport(tenant).RoundTrip(req)
 	if err != nil {
 		return "", err
 	}
@@ -127,11 +132,11 @@ func TestEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			l := s.open(t, "east", says("east"))
-			if err := s.tunnels.Check("east"); err != nil {
+			if err := s.tunnels.Check("east", tenant); err != nil {
 				t.Fatal(err)
 			}
 			end(s, l)
-			eventually(t, "the target is not connected", func() bool { return errors.Is(s.tunnels.Check("east"), ErrNotConnected) })
+			eventually(t, "the target is not connected", func() bool { return errors.Is(s.tunnels.Check("east", tenant), ErrNotConnected) })
 			eventually(t, "nothing is kept", func() bool {
 				s.tunnels.mu.Lock()
 				defer s.tunnels.mu.Unlock()
@@ -180,7 +185,7 @@ func TestUpgrade(t *testing.T) {
 	s.open(t, "east", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = "http", strings.TrimPrefix(backend.URL, "http://")
 	}})
-	front := httptest.NewServer(&httputil.ReverseProxy{Transport: s.tunnels.Transport(), Rewrite: func(r *httputil.ProxyRequest) {
+	front := httptest.NewServer(&httputil.ReverseProxy{Transport: s.tunnels.Transport(tenant), Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = "http", "east"
 	}})
 	defer front.Close()
@@ -269,7 +274,7 @@ func TestSlowReaderHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := s.tunnels.Transport().RoundTrip(req)
+	resp, err := s.tunnels.Transport(tenant).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,4 +282,54 @@ func TestSlowReaderHoldsUpNoOther(t *testing.T) {
 	if got, err := s.get(t, "east", "/"); err != nil || got != "quick" {
 		t.Errorf("beside a log that nobody reads: %q, %v", got, err)
 	}
+}
+
+// TestShare has one tenant use up its share, which leaves the tunnel to others, and have
+// it back as streams end.
+func TestShare(t *testing.T) {
+	s := newServer(t)
+	s.open(t, "east", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	follow := func(cluster logicalcluster.Name) (io.Closer, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://east/log", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.tunnels.Transport(cluster).RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp.Body, nil
+	}
+	var first io.Closer
+	for n := range MaxStreamsPerCluster {
+		body, err := follow(tenant)
+		if err != nil {
+			t.Fatalf("stream %d of %d: %v", n+1, MaxStreamsPerCluster, err)
+		}
+		first = body
+	}
+	if _, err := follow(tenant); !errors.Is(err, ErrShareUsed) {
+		t.Errorf("one more: %v, want %v", err, ErrShareUsed)
+	}
+	if err := s.tunnels.Check("east", tenant); !errors.Is(err, ErrShareUsed) {
+		t.Errorf("Check of the one who has used up its share: %v, want %v", err, ErrShareUsed)
+	}
+	if err := s.tunnels.Check("east", "other"); err != nil {
+		t.Errorf("Check of another: %v", err)
+	}
+	if _, err := follow("other"); err != nil {
+		t.Errorf("a stream of another: %v", err)
+	}
+	_ = first.Close()
+	eventually(t, "the share is free again", func() bool { return s.tunnels.Check("east", tenant) == nil })
+	if _, err := follow(tenant); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
+	s.tunnels.Close("east")
+	eventually(t, "the tunnel is gone", func() bool { return errors.Is(s.tunnels.Check("east", tenant), ErrNotConnected) })
 }

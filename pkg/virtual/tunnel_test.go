@@ -31,7 +31,9 @@ func (w *world) openTunnel(base string) error {
 	return err
 }
 
-func (w *world) connected(of target) bool { return w.handler.config.Tunnels.Check(of.key) == nil }
+func (w *world) connected(of target) bool {
+	return w.handler.config.Tunnels.Check(of.key, "tenant") == nil
+}
 
 func TestTunnel(t *testing.T) {
 	w := newWorld(t)
@@ -64,7 +66,7 @@ func TestTunnelRights(t *testing.T) {
 	}
 	w.eventually("east is connected", func() bool { return w.connected(east) })
 	w.allow = func(logicalcluster.Name, authorizer.Attributes) bool { return false }
-	if err := w.handler.config.Tunnels.Check(east.key); !errors.Is(err, tunnel.ErrNotConnected) {
+	if err := w.handler.config.Tunnels.Check(east.key, "tenant"); !errors.Is(err, tunnel.ErrNotConnected) {
 		t.Errorf("after the right was taken away: %v, want %v", err, tunnel.ErrNotConnected)
 	}
 	if err := w.openTunnel(east.base); err == nil || !strings.Contains(err.Error(), "403") {

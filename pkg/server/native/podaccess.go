@@ -38,9 +38,15 @@ type PodAccess struct {
 	Assignments func(cluster logicalcluster.Name, namespace string) []*schedulingv1alpha1.Assignment
 }
 
+// place is where a pod's subresource is served, and the way there.
+type place struct {
+	url       *url.URL
+	transport http.RoundTripper
+}
+
 // locate returns where a pod's subresource is served, or an error that says why nobody
 // serves it now.
-func (p *PodAccess) locate(ctx context.Context, pods rest.Getter, name, subresource string, opts runtime.Object) (*url.URL, error) {
+func (p *PodAccess) locate(ctx context.Context, pods rest.Getter, name, subresource string, opts runtime.Object) (*place, error) {
 	cluster, err := logicalcluster.FromContext(ctx)
 	if err != nil {
 		return nil, err
@@ -57,14 +63,17 @@ func (p *PodAccess) locate(ctx context.Context, pods rest.Getter, name, subresou
 	if err != nil {
 		return nil, err
 	}
-	if err := unreachable(pod.Name, p.Tunnels.Check(target)); err != nil {
+	if err := unreachable(pod.Name, p.Tunnels.Check(target, cluster)); err != nil {
 		return nil, err
 	}
 	query, err := legacyscheme.ParameterCodec.EncodeParameters(opts, corev1.SchemeGroupVersion)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode the options of pods/%s: %w", subresource, err)
 	}
-	return tunnel.PodURL(target, cluster, pod.Namespace, downstream, subresource, query), nil
+	return &place{
+		url:       tunnel.PodURL(target, cluster, pod.Namespace, downstream, subresource, query),
+		transport: p.Tunnels.Transport(cluster),
+	}, nil
 }
 
 // placed returns the target that runs a pod, and the pod's name there. A mirrored pod
@@ -107,6 +116,8 @@ func unreachable(pod string, err error) error {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("the cluster that runs pod %q is not connected at the moment: the pod keeps running, try again later", pod))
 	case errors.Is(err, tunnel.ErrBusy):
 		return apierrors.NewTooManyRequests(fmt.Sprintf("too many connections to the cluster that runs pod %q", pod), 1)
+	case errors.Is(err, tunnel.ErrShareUsed):
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many connections from this workspace to the cluster that runs pod %q: it may have %d at a time; end some of its logs, exec, attach or port-forward", pod, tunnel.MaxStreamsPerCluster), 1)
 	default:
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach the cluster that runs pod %q: %v", pod, err))
 	}
@@ -136,14 +147,13 @@ func forwardedHeader(in http.Header) http.Header {
 	return out
 }
 
-// proxy returns a handler that passes a request on to location, with its change of
-// protocol.
-func (p *PodAccess) proxy(location *url.URL, pod string, responder rest.Responder) http.Handler {
+// proxy returns a handler that passes a request on, with its change of protocol.
+func (p *place) proxy(pod string, responder rest.Responder) http.Handler {
 	return &httputil.ReverseProxy{
-		Transport:     p.Tunnels.Transport(),
+		Transport:     p.transport,
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL, r.Out.Host = location, location.Host
+			r.Out.URL, r.Out.Host = p.url, p.url.Host
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { responder.Error(unreachable(pod, err)) },

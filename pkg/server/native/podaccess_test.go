@@ -102,6 +102,7 @@ func TestUnreachable(t *testing.T) {
 	}{
 		"NotConnected": {fmt.Errorf("dial: %w", tunnel.ErrNotConnected), apierrors.IsServiceUnavailable, "is not connected at the moment"},
 		"Busy":         {tunnel.ErrBusy, apierrors.IsTooManyRequests, "too many connections"},
+		"ShareUsed":    {fmt.Errorf("dial: %w", tunnel.ErrShareUsed), apierrors.IsTooManyRequests, "it may have 250 at a time"},
 		"Other":        {errors.New("broken"), apierrors.IsServiceUnavailable, "broken"},
 	}
 	for name, tc := range cases {

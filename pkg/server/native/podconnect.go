@@ -97,8 +97,8 @@ func (r *logREST) Get(ctx context.Context, name string, opts runtime.Object) (ru
 		return nil, err
 	}
 	return &genericrest.LocationStreamer{
-		Location:        location,
-		Transport:       r.access.Tunnels.Transport(),
+		Location:        location.url,
+		Transport:       location.transport,
 		ContentType:     "text/plain",
 		Flush:           options.Follow,
 		ResponseChecker: statusChecker{},
@@ -142,7 +142,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, opts runtime.Obj
 	if err != nil {
 		return nil, err
 	}
-	return r.access.proxy(location, name, responder), nil
+	return location.proxy(name, responder), nil
 }
 
 // requireCreate refuses who may only get the subresource: with WebSockets, which begin
