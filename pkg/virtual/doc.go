@@ -28,6 +28,10 @@
 // that is gone sends them as DELETED. Their resourceVersions may be older than others
 // sent before, so a stream cannot be resumed: any other start is 410 Expired.
 //
+// Whether a client may read is asked when its stream begins. A stream ends with its
+// SyncTarget, and after an hour at most: that is how long rights that were taken away
+// can still be used.
+//
 // # When an Assignment is served
 //
 // A hub serves an Assignment once it has told its streams everything that was written

@@ -23,9 +23,13 @@ import (
 )
 
 // minStream is the shortest time after which the server ends a stream for which the
-// client sets no end; the longest is twice that. It spreads the clients that all come
-// back after a restart.
-const minStream = 30 * time.Minute
+// client sets no end; it spreads the clients that all come back after a restart. No stream
+// lasts longer than maxStream, whatever its client asks for: whether the client may read is
+// asked at its beginning only.
+const (
+	minStream = 30 * time.Minute
+	maxStream = 2 * minStream
+)
 
 // readAll serves list and watch of all clusters.
 func (ws *workspace) readAll(c *call, res *resource, info *request.RequestInfo) error {
@@ -85,16 +89,16 @@ func validateStart(query map[string][]string) error {
 func streamTimeout(query map[string][]string) (time.Duration, error) {
 	text := strings.Join(query["timeoutSeconds"], ",")
 	if text == "" {
-		return minStream + rand.N(minStream), nil
+		return minStream + rand.N(maxStream-minStream), nil
 	}
 	seconds, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || seconds < 0 {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("timeoutSeconds %q is no number of seconds", text))
 	}
 	if seconds == 0 {
-		return minStream + rand.N(minStream), nil
+		return minStream + rand.N(maxStream-minStream), nil
 	}
-	return time.Duration(seconds) * time.Second, nil
+	return min(time.Duration(seconds)*time.Second, maxStream), nil
 }
 
 // list answers with what a stream begins with.

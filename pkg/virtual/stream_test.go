@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -396,5 +397,30 @@ func TestEncodesOncePerEvent(t *testing.T) {
 	}
 	if &one[0] != &two[0] {
 		t.Error("encoded twice")
+	}
+}
+
+// TestStreamTimeout: the client sets an end, within what the server allows.
+func TestStreamTimeout(t *testing.T) {
+	for seconds, want := range map[string]struct {
+		min, max time.Duration
+		err      bool
+	}{
+		"":           {min: minStream, max: maxStream},
+		"0":          {min: minStream, max: maxStream},
+		"1":          {min: time.Second, max: time.Second},
+		"3600":       {min: time.Hour, max: time.Hour},
+		"3601":       {min: maxStream, max: maxStream},
+		"2147483647": {min: maxStream, max: maxStream},
+		"2147483648": {err: true},
+		"-1":         {err: true},
+		"soon":       {err: true},
+	} {
+		t.Run(seconds, func(t *testing.T) {
+			got, err := streamTimeout(map[string][]string{"timeoutSeconds": {seconds}})
+			if (err != nil) != want.err || got < want.min || got > want.max {
+				t.Errorf("got %s, %v; want %s to %s, error %v", got, err, want.min, want.max, want.err)
+			}
+		})
 	}
 }
