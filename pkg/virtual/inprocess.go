@@ -29,9 +29,14 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 var requestInfos = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
 // LongRunning reports whether r is a stream or a tunnel of a virtual workspace, which no
-// filter of the handler chain may time out or count as an ordinary request.
+// filter of the handler chain may time out or count as an ordinary request. It is asked
+// before anybody knows who may do what, so it is no more generous than it has to be.
 func LongRunning(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, Prefix) && (slices.Contains([]string{"true", "1"}, r.URL.Query().Get("watch")) || isTunnel(r))
+	if r.Method != http.MethodGet {
+		return false
+	}
+	streams := strings.HasPrefix(r.URL.Path, Prefix+"syncer/") || strings.HasPrefix(r.URL.Path, Prefix+"gateway/")
+	return streams && slices.Contains([]string{"true", "1"}, r.URL.Query().Get("watch")) || isTunnel(r)
 }
 
 // parse returns what r asks for at apiPath, the path within one logical cluster.

@@ -13,9 +13,12 @@ import (
 // opens the tunnel through which the server reaches pods.
 const tunnelPath = "/tunnel"
 
-// isTunnel reports whether r asks for a tunnel, which lasts as long as a stream.
+// isTunnel reports whether r asks for a tunnel, which lasts as long as a stream: its path
+// is the base of a SyncTarget, /<cluster>/<name>/<uid>, and tunnelPath.
 func isTunnel(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, Prefix+"syncer/") && strings.HasSuffix(r.URL.Path, tunnelPath)
+	below, ok := strings.CutPrefix(r.URL.Path, Prefix+"syncer/")
+	base, asked := strings.CutSuffix(below, tunnelPath)
+	return ok && asked && strings.Count(base, "/") == 2
 }
 
 // tunnel makes the request's connection the tunnel of the caller's SyncTarget. It lasts

@@ -87,13 +87,37 @@ func TestTunnelRefused(t *testing.T) {
 	if code, _ := w.do("POST", east.base+"/tunnel", jsonType, "{}"); code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d, want 405", code)
 	}
-	for path, want := range map[string]bool{east.base + "/tunnel": true, "/services/gateway/tunnel": false, "/clusters/x/tunnel": false} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+}
+
+// TestLongRunning: only streams and tunnels are spared time-outs and fairness, and nobody
+// is spared them by asking.
+func TestLongRunning(t *testing.T) {
+	const base = "/services/syncer/compute/east/uid"
+	for request, want := range map[string]bool{
+		"GET " + base + "/tunnel":                                                         true,
+		"GET " + base + "/clusters/*/api/v1/configmaps?watch=true":                        true,
+		"GET " + base + "/clusters/*/api/v1/configmaps?watch=1":                           true,
+		"GET /services/gateway/clusters/*/apis/networking.k8s.io/v1/ingresses?watch=true": true,
+		"GET " + base + "/clusters/*/api/v1/configmaps":                                   false,
+		"GET " + base + "/clusters/*/api/v1/configmaps?watch=false":                       false,
+		"GET " + base + "/clusters/c/api/v1/namespaces/n/configmaps/tunnel":               false,
+		"POST " + base + "/tunnel":                                                        false,
+		"POST " + base + "/clusters/c/api/v1/namespaces/n/events?watch=true":              false,
+		"GET /services/gateway/tunnel":                                                    false,
+		"GET /services/locations/apis/scheduling.kcp.io/v1alpha1/locations?watch=true":    false,
+		"GET /services/home?watch=true":                                                   false,
+		"POST /services/home?watch=true":                                                  false,
+		"GET /services/drain/compute/east?watch=true":                                     false,
+		"GET /services/gateways/x?watch=true":                                             false,
+		"GET /clusters/x/tunnel":                                                          false,
+	} {
+		method, url, _ := strings.Cut(request, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := LongRunning(r); got != want {
-			t.Errorf("LongRunning(%s) = %v, want %v", path, got, want)
+			t.Errorf("%s: long-running is %v, want %v", request, got, want)
 		}
 	}
 }
