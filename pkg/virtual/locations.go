@@ -13,6 +13,7 @@ import (
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
+	"github.com/13eedeaf/kcp/pkg/server/authz"
 )
 
 // locations is the virtual workspace of the Locations that a workspace sees, its own
@@ -52,12 +53,12 @@ func (h *Handler) enterLocations(ctx context.Context, u user.Info, path string) 
 	if err != nil {
 		return nil, "", refused
 	}
-	allowed, err := h.authorize(ctx, cluster, authorizer.AttributesRecord{User: u, Verb: "access", Path: "/"})
+	err = authz.Allowed(ctx, h.config.Authorizer, cluster, authorizer.AttributesRecord{User: u, Verb: authz.AccessVerb, Path: "/"})
+	if apierrors.IsForbidden(err) {
+		return nil, "", refused
+	}
 	if err != nil {
 		return nil, "", err
-	}
-	if !allowed {
-		return nil, "", refused
 	}
 	return &scope{}, cluster.Path().RequestPath() + "/" + rest, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/server/admission"
-	"github.com/13eedeaf/kcp/pkg/server/authn"
+	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/syncer/resources"
 )
 
@@ -136,24 +136,15 @@ func (h *Handler) enterSyncer(ctx context.Context, u user.Info, path string) (*s
 	if len(parts) == 5 {
 		rest += parts[4]
 	}
-	refused := forbidden(clients.SyncTargetsResource.GroupResource(), name, fmt.Sprintf("user %q has no verb %q on it in cluster %q", u.GetName(), "sync", cluster))
-	if !cluster.Valid() {
-		return nil, "", refused
-	}
-	allowed, err := h.authorize(ctx, cluster, authorizer.AttributesRecord{
-		User:            u,
-		Verb:            "sync",
-		APIGroup:        clients.SyncTargetsResource.Group,
-		APIVersion:      clients.SyncTargetsResource.Version,
-		Resource:        clients.SyncTargetsResource.Resource,
-		Name:            name,
-		ResourceRequest: true,
-	})
-	if err != nil {
+	if err := authz.Allowed(ctx, h.config.Authorizer, cluster, authorizer.AttributesRecord{
+		User:       u,
+		Verb:       "sync",
+		APIGroup:   clients.SyncTargetsResource.Group,
+		APIVersion: clients.SyncTargetsResource.Version,
+		Resource:   clients.SyncTargetsResource.Resource,
+		Name:       name,
+	}); err != nil {
 		return nil, "", err
-	}
-	if !allowed {
-		return nil, "", refused
 	}
 	wanted, err := h.syncTarget(ctx, cluster, name, uid)
 	if err != nil {
@@ -168,21 +159,6 @@ func (h *Handler) enterSyncer(ctx context.Context, u user.Info, path string) (*s
 		mayAssign: mayAssign(wanted.resources),
 		writer:    admission.Syncer(key),
 	}, rest, nil
-}
-
-// authorize asks the authorizer about one cluster.
-func (h *Handler) authorize(ctx context.Context, cluster logicalcluster.Name, attributes authorizer.AttributesRecord) (bool, error) {
-	if !authn.ActsIn(ctx, attributes.User, cluster) {
-		return false, nil
-	}
-	decision, _, err := h.config.Authorizer.Authorize(logicalcluster.WithCluster(ctx, cluster), attributes)
-	if decision == authorizer.DecisionAllow {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("cannot authorize %q in cluster %q: %w", attributes.Verb, cluster, err)
-	}
-	return false, nil
 }
 
 // syncTargetInfo is what a request needs of a SyncTarget.

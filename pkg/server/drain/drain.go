@@ -27,7 +27,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/placement"
 	"github.com/13eedeaf/kcp/pkg/server/apierror"
-	"github.com/13eedeaf/kcp/pkg/server/authn"
+	"github.com/13eedeaf/kcp/pkg/server/authz"
 )
 
 // Prefix is the path below which a Handler serves.
@@ -95,23 +95,10 @@ func (h *Handler) authorize(ctx context.Context, cluster logicalcluster.Name, na
 	if !ok {
 		return apierrors.NewUnauthorized("a preview of a drain needs a user")
 	}
-	refused := apierrors.NewForbidden(clients.SyncTargetsResource.GroupResource(), name,
-		fmt.Errorf("user %q has no verb %q on it in cluster %q", u.GetName(), "update", cluster))
-	if !cluster.Valid() || !authn.ActsIn(ctx, u, cluster) {
-		return refused
-	}
-	decision, _, err := h.Authorizer.Authorize(logicalcluster.WithCluster(ctx, cluster), authorizer.AttributesRecord{
-		User: u, Verb: "update", Name: name, ResourceRequest: true,
+	return authz.Allowed(ctx, h.Authorizer, cluster, authorizer.AttributesRecord{
+		User: u, Verb: "update", Name: name,
 		APIGroup: clients.SyncTargetsResource.Group, APIVersion: clients.SyncTargetsResource.Version, Resource: clients.SyncTargetsResource.Resource,
 	})
-	switch {
-	case decision == authorizer.DecisionAllow:
-		return nil
-	case err != nil:
-		return fmt.Errorf("cannot authorize %q in cluster %q: %w", "update", cluster, err)
-	default:
-		return refused
-	}
 }
 
 // previews puts forecasts into the words of whoever is in charge of cluster, what stays

@@ -19,13 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
-	"github.com/13eedeaf/kcp/pkg/server/authn"
+	"github.com/13eedeaf/kcp/pkg/server/authz"
 )
 
 // UseVerb on synctargets in a workspace lets a user point Locations at it.
@@ -130,30 +129,18 @@ func (p *Plugin) mayUse(ctx context.Context, a admission.Attributes, target stri
 	if err != nil {
 		return "", err
 	}
-	allowed, err := p.authorized(ctx, a.GetUserInfo(), cluster)
+	err = authz.Allowed(ctx, p.authorizer, cluster, authorizer.AttributesRecord{
+		User:       a.GetUserInfo(),
+		Verb:       UseVerb,
+		APIGroup:   workloadv1alpha1.GroupVersion.Group,
+		APIVersion: workloadv1alpha1.GroupVersion.Version,
+		Resource:   "synctargets",
+	})
+	if apierrors.IsForbidden(err) {
+		return "", refused
+	}
 	if err != nil {
 		return "", err
 	}
-	if !allowed {
-		return "", refused
-	}
 	return cluster, nil
-}
-
-func (p *Plugin) authorized(ctx context.Context, u user.Info, cluster logicalcluster.Name) (bool, error) {
-	if !authn.ActsIn(ctx, u, cluster) {
-		return false, nil
-	}
-	decision, _, err := p.authorizer.Authorize(logicalcluster.WithCluster(ctx, cluster), authorizer.AttributesRecord{
-		User:            u,
-		Verb:            UseVerb,
-		APIGroup:        workloadv1alpha1.GroupVersion.Group,
-		APIVersion:      workloadv1alpha1.GroupVersion.Version,
-		Resource:        "synctargets",
-		ResourceRequest: true,
-	})
-	if decision == authorizer.DecisionAllow {
-		return true, nil
-	}
-	return false, err
 }
