@@ -127,13 +127,17 @@ func (p *process) cpu() (time.Duration, error) {
 }
 
 // rss is the resident memory of the process in bytes.
-func (p *process) rss() (float64, error) {
+func (p *process) rss() (float64, error) { return p.memory("VmRSS") }
+
+// memory is one of the sizes in /proc/PID/status, in bytes: VmRSS, RssAnon for what of it
+// is not backed by files, VmHWM for the most it ever was.
+func (p *process) memory(size string) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, size+":"); ok {
 			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kib * 1024, err
 		}

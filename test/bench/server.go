@@ -170,27 +170,33 @@ func (s *apiServer) idle(ctx context.Context) error {
 
 // writes counts the keys written after revision from, by resource.
 func (s *apiServer) writes(ctx context.Context, from int64) (map[string]int, error) {
+	counts := map[string]int{}
+	err := s.events(ctx, from, func(e *clientv3.Event) { counts[resourceOf(string(e.Kv.Key))]++ })
+	return counts, err
+}
+
+// events calls f for each change of a key from after revision from until now.
+func (s *apiServer) events(ctx context.Context, from int64, f func(*clientv3.Event)) error {
 	to, err := s.revision(ctx)
 	if err != nil || to <= from {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	counts := map[string]int{}
-	for resp := range s.etcd.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify()) {
+	for resp := range s.etcd.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithPrevKV(), clientv3.WithProgressNotify()) {
 		if err := resp.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		for _, e := range resp.Events {
 			if e.Kv.ModRevision <= to {
-				counts[resourceOf(string(e.Kv.Key))]++
+				f(e)
 			}
 		}
 		if len(resp.Events) == 0 || resp.Events[len(resp.Events)-1].Kv.ModRevision >= to {
-			return counts, nil
+			return nil
 		}
 	}
-	return counts, ctx.Err()
+	return ctx.Err()
 }
 
 // resourceOf returns what a key is of: /registry/<resource>/… or /registry/<group>/<resource>/….

@@ -23,8 +23,10 @@ type cluster struct {
 	*apiServer
 	name string
 	// key is the target's.
-	key    string
-	syncer *process
+	key string
+	// command runs its syncer.
+	command []string
+	syncer  *process
 }
 
 const computeCluster = "root:compute"
@@ -111,11 +113,11 @@ func (f *fleet) addCluster(ctx context.Context, name string) error {
 	if err := f.kcp.admin.get(ctx, f.target(name), &target); err != nil {
 		return err
 	}
-	c.syncer, err = start(ctx, f.kcp.dir, "syncer-"+name, "", []string{
+	c.command = []string{
 		f.bin("syncer"), "--from-kubeconfig", here(".syncer.kubeconfig"), "--to-kubeconfig", c.adminKubeconfig,
 		"--sync-target-name", name, "--sync-target-uid", target.Metadata.UID, "--sync-target-cluster", target.Metadata.Annotations["kcp.io/cluster"],
-	})
-	if err != nil {
+	}
+	if err := f.startSyncer(ctx, c); err != nil {
 		return err
 	}
 	return eventually(ctx, "sync target "+name+" is ready", pollInterval, func(ctx context.Context) (bool, error) {
@@ -124,6 +126,13 @@ func (f *fleet) addCluster(ctx context.Context, name string) error {
 		status, _ := target.condition("Ready")
 		return status == "True" && c.key != "", err
 	})
+}
+
+// startSyncer starts the syncer of a cluster; its seen says that it knows both sides.
+func (f *fleet) startSyncer(ctx context.Context, c *cluster) error {
+	var err error
+	c.syncer, err = start(ctx, f.kcp.dir, "syncer-"+c.name, "Both sides are known", c.command)
+	return err
 }
 
 func (f *fleet) target(name string) string {
@@ -251,183 +260,4 @@ func (f *fleet) roundTrip(ctx context.Context, top *apiServer, upper string, bot
 		ups = append(ups, at.Sub(asked))
 	}
 	return latencies(downs), latencies(ups), nil
-}
-
-// moves counts the writes that moving a namespace takes.
-func (f *fleet) moves(ctx context.Context) error {
-	if err := f.addCluster(ctx, "us-west1"); err != nil {
-		return err
-	}
-	for _, objects := range f.Scale.Moved {
-		f.say("moving a namespace with %d objects", objects)
-		if err := f.move(ctx, objects); err != nil {
-			return fmt.Errorf("%d objects: %w", objects, err)
-		}
-	}
-	return nil
-}
-
-func (f *fleet) move(ctx context.Context, objects int) error {
-	namespace := fmt.Sprintf("moved-%d", objects)
-	if err := f.createNamespace(ctx, namespace); err != nil {
-		return err
-	}
-	if err := f.kcp.tenant.create(ctx, deployments(namespace), deployment("web")); err != nil {
-		return err
-	}
-	configMaps := workspacePath(0) + "/api/v1/namespaces/" + namespace + "/configmaps"
-	if err := inParallel(ctx, parallel, objects-1, func(ctx context.Context, i int) error {
-		return f.kcp.tenant.create(ctx, configMaps, configMap(fmt.Sprintf("c%d", i)))
-	}); err != nil {
-		return err
-	}
-	from, err := f.serving(ctx, namespace, "")
-	if err != nil {
-		return err
-	}
-	source := f.clusters[0]
-	if source.key != from {
-		source = f.clusters[1]
-	}
-	if err := f.kcp.idle(ctx); err != nil {
-		return err
-	}
-	before, err := f.kcp.revision(ctx)
-	if err != nil {
-		return err
-	}
-	begin := time.Now()
-	drain := manifest{"spec": manifest{"unschedulable": true, "evictAfter": begin.UTC().Format(time.RFC3339)}}
-	if err := f.kcp.admin.mergePatch(ctx, f.target(source.name), drain); err != nil {
-		return err
-	}
-	if _, err := f.serving(ctx, namespace, from); err != nil {
-		return err
-	}
-	took := time.Since(begin)
-	if err := f.kcp.idle(ctx); err != nil {
-		return err
-	}
-	writes, err := f.kcp.writes(ctx, before)
-	if err != nil {
-		return err
-	}
-	f.say("keys written: %s", describe(writes))
-	for _, fig := range []Figure{
-		{Name: "move.orders", Unit: "writes", Measure: Measure{Value: float64(writes["assignments"] + writes["placements"]), N: 1}, Target: "equal at every size",
-			Note: fmt.Sprintf("Assignments and Placements; SyncTargets %d, heartbeats among them", writes["synctargets"])},
-		{Name: "move.reports", Unit: "writes", Measure: Measure{Value: float64(writes["syncreports"]), N: 1}},
-		{Name: "move.time", Unit: "s", Measure: Measure{Value: took.Seconds(), N: 1}},
-	} {
-		fig.Figure, fig.Size = "P9", objects
-		if err := f.report(fig); err != nil {
-			return err
-		}
-	}
-	undo := manifest{"spec": manifest{"unschedulable": false, "evictAfter": nil}}
-	if err := f.kcp.admin.mergePatch(ctx, f.target(source.name), undo); err != nil {
-		return err
-	}
-	return f.deleteNamespace(ctx, namespace)
-}
-
-// serving waits until the namespace has one Assignment that serves, at another target
-// than one that is given, and returns its target.
-func (f *fleet) serving(ctx context.Context, namespace, not string) (target string, err error) {
-	path := workspacePath(0) + "/apis/scheduling.kcp.io/v1alpha1/namespaces/" + namespace + "/assignments"
-	err = eventually(ctx, "namespace "+namespace+" is served", pollInterval, func(ctx context.Context) (bool, error) {
-		var l list
-		if err := f.kcp.tenant.get(ctx, path, &l); err != nil || len(l.Items) != 1 {
-			return false, err
-		}
-		target = l.Items[0].Spec.Target
-		return target != not && l.Items[0].Status.Phase == "Serving", nil
-	})
-	return target, err
-}
-
-// manyObjects measures what a syncer takes that has much to look after.
-func (f *fleet) manyObjects(ctx context.Context) error {
-	const perNamespace = 10
-	east, namespaces := f.clusters[0], f.Scale.SyncedNamespaces
-	for _, other := range f.clusters[1:] {
-		if err := f.kcp.admin.mergePatch(ctx, f.target(other.name), manifest{"spec": manifest{"unschedulable": true}}); err != nil {
-			return err
-		}
-	}
-	f.say("syncing %d namespaces of %d objects", namespaces, perNamespace)
-	ctx2, cancel := context.WithCancel(ctx)
-	defer cancel()
-	arrived := make(chan struct{}, namespaces*perNamespace)
-	var l list
-	if err := east.admin.get(ctx, "/api/v1/configmaps?limit=1", &l); err != nil {
-		return err
-	}
-	if _, err := east.admin.watch(ctx2, "/api/v1/configmaps?watch=true&labelSelector=workload.kcp.io/syncer&resourceVersion="+l.Metadata.ResourceVersion, func(e event) {
-		if e.Type == "ADDED" {
-			arrived <- struct{}{}
-		}
-	}); err != nil {
-		return err
-	}
-	begin := time.Now()
-	if err := inParallel(ctx, parallel, namespaces, func(ctx context.Context, i int) error { return f.fill(ctx, i, perNamespace) }); err != nil {
-		return err
-	}
-	for range namespaces * (perNamespace - 1) {
-		select {
-		case <-arrived:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	took := time.Since(begin)
-	if err := f.kcp.idle(ctx); err != nil {
-		return err
-	}
-	before, err := east.syncer.cpu()
-	if err != nil {
-		return err
-	}
-	idle, err := f.idleCPU(ctx, east.syncer)
-	if err != nil {
-		return err
-	}
-	rss, err := east.syncer.rss()
-	if err != nil {
-		return err
-	}
-	for _, fig := range []Figure{
-		Figure{Name: "syncer.rss", Unit: "MiB", Measure: Measure{Value: rss / (1 << 20), N: 1}}.atMost(64),
-		{Name: "syncer.idle", Unit: "cores", Measure: idle, Target: "≈ 0"},
-		{Name: "syncer.filled", Unit: "s", Measure: Measure{Value: took.Seconds(), N: namespaces, CPUSeconds: before.Seconds()}},
-	} {
-		fig.Figure, fig.Size = "P10", namespaces*perNamespace
-		if err := f.report(fig); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fill makes a namespace with a Service, which asks for a place, and ConfigMaps.
-func (f *fleet) fill(ctx context.Context, i, objects int) error {
-	name := fmt.Sprintf("filled-%d", i)
-	if err := f.createNamespace(ctx, name); err != nil {
-		return err
-	}
-	path := workspacePath(0) + "/api/v1/namespaces/" + name
-	service := manifest{
-		"apiVersion": "v1", "kind": "Service", "metadata": named("web"),
-		"spec": manifest{"ports": []manifest{{"port": 80}}, "selector": manifest{"app": "web"}},
-	}
-	if err := f.kcp.tenant.create(ctx, path+"/services", service); err != nil {
-		return err
-	}
-	for n := range objects - 1 {
-		if err := f.kcp.tenant.create(ctx, path+"/configmaps", configMap(fmt.Sprintf("c%d", n))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
