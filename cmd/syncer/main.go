@@ -6,23 +6,21 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"k8s.io/klog/v2"
 
 	"github.com/13eedeaf/kcp/pkg/exitcode"
+	"github.com/13eedeaf/kcp/pkg/heap"
 	"github.com/13eedeaf/kcp/pkg/syncer"
 )
 
-// gcPercent keeps the heap at one and a half times of what lives. A syncer sits beside
-// somebody's workloads and is idle most of the time: memory is dearer than CPU there.
-const gcPercent = 50
+// pace keeps the heap at one and a half times of what lives, if that is much. A syncer
+// sits beside somebody's workloads and is idle most of the time: memory is dearer than CPU.
+var pace = heap.Pace{AtLeast: 8 << 20, Percent: 50}
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	heap.Keep(pace)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stderr)
 	stop()

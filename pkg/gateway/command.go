@@ -3,21 +3,19 @@ package gateway
 import (
 	"flag"
 	"fmt"
-	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/13eedeaf/kcp/pkg/exitcode"
+	"github.com/13eedeaf/kcp/pkg/heap"
 )
 
-// gcPercent lets the heap grow to five times what lives before it is collected. What
-// lives is little, a few MiB with a small table, so that by Go's default a busy gateway
-// would spend a fifth of its time on collections. The variable GOGC overrides it.
-const gcPercent = 400
+// pace leaves much room for garbage. What lives is little, a few MiB with a small table, so
+// that by Go's default a busy gateway would spend a fifth of its time on collections.
+var pace = heap.Pace{AtLeast: 64 << 20, Percent: 100}
 
 // NewCommand returns `kcp gateway`.
 func NewCommand() *cobra.Command {
@@ -47,9 +45,7 @@ and ends when all requests and streams have ended, or after --shutdown-grace.`,
 			if err != nil {
 				return err
 			}
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
-			}
+			heap.Keep(pace)
 			g, err := New(config)
 			if err != nil {
 				return err
