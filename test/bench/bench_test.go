@@ -2,9 +2,11 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +17,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestMain is one of the servers to compare with when a test starts it as such.
+func TestMain(m *testing.M) {
+	if served, err := ServeBare(context.Background()); served {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "error: %v\n", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // TestQuick runs every benchmark at a tiny scale: all figures are there, with a baseline
 // where one is promised. What they are is not looked at.

@@ -50,21 +50,10 @@ func gatewayLoad(ctx context.Context, e *Env) error {
 		return err
 	}
 	defer stop()
-	ours, err := e.startGateway(ctx, dir, backends)
+	routes, stopRoutes, err := e.startRoutes(ctx, dir, backends)
+	defer stopRoutes()
 	if err != nil {
 		return err
-	}
-	defer ours.process.stop()
-	routes := []*route{{name: "direct", address: backends[0]}, ours}
-	if _, err := exec.LookPath("haproxy"); err == nil {
-		peer, err := startHAProxy(ctx, dir, backends)
-		if err != nil {
-			return err
-		}
-		defer peer.process.stop()
-		routes = append(routes, peer)
-	} else {
-		e.say("haproxy is not installed: the gateway has no baseline")
 	}
 	for _, r := range routes {
 		if err := eventually(ctx, r.name+" serves", pollInterval, func(ctx context.Context) (bool, error) {
@@ -83,6 +72,42 @@ func gatewayLoad(ctx context.Context, e *Env) error {
 		}
 	}
 	return e.reportGateway(routes)
+}
+
+// The ways in the order in which they are tried; HAProxy may be missing.
+const (
+	wayDirect = iota
+	wayGateway
+	wayBareProxy
+	wayBareHello
+	wayHAProxy
+)
+
+func (e *Env) startRoutes(ctx context.Context, dir string, backends []string) (routes []*route, stop func(), err error) {
+	stop = func() {
+		for _, r := range routes {
+			r.process.stop()
+		}
+	}
+	routes = []*route{{name: "direct", address: backends[0]}}
+	starters := []func() (*route, error){
+		func() (*route, error) { return e.startGateway(ctx, dir, backends) },
+		func() (*route, error) { return startBare(ctx, dir, bareProxy, backends) },
+		func() (*route, error) { return startBare(ctx, dir, bareHello, backends) },
+	}
+	if _, err := exec.LookPath("haproxy"); err == nil {
+		starters = append(starters, func() (*route, error) { return startHAProxy(ctx, dir, backends) })
+	} else {
+		e.say("haproxy is not installed: the gateway has no baseline")
+	}
+	for _, start := range starters {
+		r, err := start()
+		if err != nil {
+			return routes, stop, err
+		}
+		routes = append(routes, r)
+	}
+	return routes, stop, nil
 }
 
 // round sends requests one after the other, then with all clients.
@@ -113,7 +138,7 @@ func (r *route) round(ctx context.Context, length time.Duration) error {
 }
 
 func (e *Env) reportGateway(routes []*route) error {
-	direct, ours := routes[0], routes[1]
+	direct, ours := routes[wayDirect], routes[wayGateway]
 	added := func(r *route) Measure {
 		m, base := latencies(r.one), latencies(direct.one)
 		return Measure{Value: m.P50 - base.P50, N: m.N, P50: m.P50 - base.P50, P99: m.P99 - base.P99, CPUSeconds: r.oneCPU}
@@ -135,14 +160,18 @@ func (e *Env) reportGateway(routes []*route) error {
 		{Name: "gateway.percore", Unit: "requests per CPU second", Measure: perCore(ours)},
 		{Name: "gateway.rate", Unit: "requests/s", Measure: rate(ours), Note: fmt.Sprintf("%d clients; p50 and p99 in ms", gatewayClients)},
 		{Name: "gateway.failed", Unit: "requests", Measure: Measure{Value: float64(ours.failed), N: len(ours.one) + len(ours.many)}, Target: "0"},
+		{Name: "gateway.percore.bareproxy", Unit: "requests per CPU second", Measure: perCore(routes[wayBareProxy]), Note: "httputil.ReverseProxy and nothing else"},
+		{Name: "gateway.percore.hello", Unit: "requests per CPU second", Measure: perCore(routes[wayBareHello]), Note: "a net/http server that answers by itself"},
 	}
-	if len(routes) > 2 {
-		peer := routes[2]
+	if len(routes) > wayHAProxy {
+		peer := routes[wayHAProxy]
 		figures[0] = figures[0].against(added(peer)).ratioAtMost(2)
 		figures[1] = figures[1].against(perCore(peer))
 		figures[1].Target, figures[1].OfTarget = "≥ 0.6 × baseline", 0.6/figures[1].Ratio
 		figures[2] = figures[2].against(rate(peer))
 		figures[3] = figures[3].against(Measure{Value: float64(peer.failed), N: len(peer.one) + len(peer.many)})
+		figures[4] = figures[4].against(perCore(peer))
+		figures[5] = figures[5].against(perCore(peer))
 	}
 	for _, f := range figures {
 		f.Figure = "P13"
