@@ -24,6 +24,7 @@ type endpoint struct {
 	address  string
 	health   atomic.Int32
 	inFlight atomic.Int64
+	idle     idleConns
 
 	// answered is the epoch in which the last finished probe began, good the same of the
 	// last one that succeeded, and want the epoch whose answer somebody waits for.
@@ -45,10 +46,13 @@ func (e *endpoint) probeNow() {
 	}
 }
 
-// probeLoop probes the endpoint at once, at every interval, and when asked.
+// probeLoop probes the endpoint at once, at every interval, and when asked. It also closes
+// connections that nobody uses.
 func (p *Proxy) probeLoop(ctx context.Context, e *endpoint) {
+	defer e.idle.close()
 	failures := 0
 	for {
+		e.idle.prune(time.Now().Add(-idleTimeout))
 		began := p.epoch.Load()
 		err := p.probe(ctx, e.address)
 		if ctx.Err() != nil {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,9 @@ type Metrics struct {
 	seconds                           prometheus.Histogram
 	retries, ejections, probeFailures prometheus.Counter
 	revision, namespaces, endpoints   prometheus.Gauge
+
+	// byStatus are those counters of requests that were needed so far.
+	byStatus [600]atomic.Pointer[prometheus.Counter]
 }
 
 // NewMetrics returns metrics registered with r.
@@ -46,12 +50,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 func (m *Metrics) request(status int, took time.Duration) {
-	code := strconv.Itoa(status)
-	if http.StatusText(status) == "" && status != statusClientGone {
-		// Applications can answer with any number.
-		code = "other"
+	if status < 0 || status >= len(m.byStatus) {
+		status = 0
 	}
-	m.requests.WithLabelValues(code).Inc()
+	counter := m.byStatus[status].Load()
+	if counter == nil {
+		code := strconv.Itoa(status)
+		if http.StatusText(status) == "" && status != statusClientGone {
+			// Applications can answer with any number.
+			code = "other"
+		}
+		found := m.requests.WithLabelValues(code)
+		counter = &found
+		m.byStatus[status].Store(counter)
+	}
+	(*counter).Inc()
 	m.seconds.Observe(took.Seconds())
 }
 

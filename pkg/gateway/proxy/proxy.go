@@ -47,6 +47,8 @@ type Proxy struct {
 	metrics   *Metrics
 	reverse   httputil.ReverseProxy
 	transport *http.Transport
+	dialer    *net.Dialer
+	buffers   bufferPool
 
 	current  atomic.Pointer[runtime]
 	epoch    atomic.Int64
@@ -71,12 +73,13 @@ func Start(ctx context.Context, options Options, metrics *Metrics) *Proxy {
 		targets:   map[targetKey]*target{},
 		leftover:  map[targetKey]bool{},
 	}
-	p.transport = newTransport(options)
+	p.dialer = newDialer(options)
+	p.transport = newTransport(options, p.dialer)
 	p.reverse = httputil.ReverseProxy{
 		Rewrite:      rewrite,
 		Transport:    (*balancer)(p),
 		ErrorHandler: p.fail,
-		BufferPool:   &bufferPool{},
+		BufferPool:   &p.buffers,
 		ErrorLog:     QuietLog(ctx),
 	}
 	return p
@@ -111,6 +114,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if err := p.route(f, r.Host, r.URL.Path); err != nil {
 		p.fail(counted, r, err)
+		return
+	}
+	if plain(r) {
+		p.forward(counted, r, f)
 		return
 	}
 	p.reverse.ServeHTTP(counted, r.WithContext(context.WithValue(r.Context(), flowKey{}, f)))
@@ -177,7 +184,14 @@ func (p *Proxy) changed(f *flow) {
 func (p *Proxy) InFlight() int64 { return p.inFlight.Load() }
 
 // Close drops idle connections to endpoints.
-func (p *Proxy) Close() { p.transport.CloseIdleConnections() }
+func (p *Proxy) Close() {
+	p.transport.CloseIdleConnections()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.endpoints {
+		e.idle.close()
+	}
+}
 
 var (
 	errNoRoute    = errors.New("no route for this host and path")

@@ -24,17 +24,21 @@ const (
 
 var errClientBody = errors.New("cannot read the request's body")
 
-// newTransport returns the connections to all endpoints.
-func newTransport(options Options) *http.Transport {
-	dialer := &net.Dialer{Timeout: options.DialTimeout, KeepAlive: 15 * time.Second, Control: controlSocket}
+// newDialer returns what makes the connections to endpoints.
+func newDialer(options Options) *net.Dialer {
+	return &net.Dialer{Timeout: options.DialTimeout, KeepAlive: 15 * time.Second, Control: controlSocket}
+}
+
+// newTransport returns those of requests that are not plain.
+func newTransport(options Options, dialer *net.Dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:            dialer.DialContext,
 		MaxIdleConns:           4096,
-		MaxIdleConnsPerHost:    256,
+		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTimeout,
 		ResponseHeaderTimeout:  options.ResponseTimeout,
 		ExpectContinueTimeout:  time.Second,
-		MaxResponseHeaderBytes: 1 << 20,
+		MaxResponseHeaderBytes: maxHead,
 		// Bodies pass as they are.
 		DisableCompression: true,
 	}
@@ -54,6 +58,17 @@ func (b *balancer) RoundTrip(in *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errClientBody, err)
 	}
+	var resp *http.Response
+	err = p.attempt(f, in, body, func(e *endpoint) (err error) {
+		resp, err = p.transport.RoundTrip(body.request(in, e.address))
+		return err
+	})
+	return resp, err
+}
+
+// attempt has try send the request to an endpoint, and to another one where that is safe.
+// The one where it succeeded is held when it returns nil.
+func (p *Proxy) attempt(f *flow, in *http.Request, body *requestBody, try func(*endpoint) error) error {
 	var tried []*endpoint
 	var last error
 	var lastFailed *endpoint
@@ -62,20 +77,19 @@ func (b *balancer) RoundTrip(in *http.Request) (*http.Response, error) {
 		if errors.Is(err, errNoEndpoint) && last != nil && !isDialError(last) {
 			// All were tried, and at least the last could be reached: no reason to say
 			// that nothing is there.
-			return nil, last
+			return last
 		}
 		if err != nil {
-			return nil, errors.Join(err, last)
+			return errors.Join(err, last)
 		}
-		resp, err := p.transport.RoundTrip(body.request(in, f.held.endpoint.address))
-		if err == nil {
-			return resp, nil
+		if err = try(f.held.endpoint); err == nil {
+			return nil
 		}
 		failed := f.held.endpoint
 		p.release(f)
 		p.suspect(failed, err)
 		if !body.mayRetry(in, err) {
-			return nil, err
+			return err
 		}
 		p.metrics.retries.Inc()
 		// A connection that broke may just have been an old one: the endpoint gets a
@@ -85,7 +99,7 @@ func (b *balancer) RoundTrip(in *http.Request) (*http.Response, error) {
 		}
 		last, lastFailed = err, failed
 	}
-	return nil, last
+	return last
 }
 
 // suspect draws the consequence of a failed attempt for the endpoint.
