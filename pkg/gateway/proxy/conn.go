@@ -21,6 +21,9 @@ const (
 	maxInformational = 5
 	// maxIdle bounds the connections that are kept for one endpoint.
 	maxIdle = 256
+	// glance is how long a request waits for its answer before the gateway has itself
+	// woken when the client leaves.
+	glance = 20 * time.Millisecond
 )
 
 // conn is a connection to an endpoint, in the hands of one goroutine at a time: the one
@@ -32,11 +35,16 @@ type conn struct {
 	reader *bufio.Reader
 	// head is the space in which heads are written.
 	head []byte
+	// client is the context of the request that is answered; unwatch is set while its end
+	// interrupts a Read.
+	client  context.Context
+	unwatch func() bool
 	// allowed is how much may yet be read, heard whether anything was of this answer.
 	allowed int64
 	heard   bool
-	// deadline is the one in force for reading; idleSince is when the last answer ended.
-	deadline, idleSince time.Time
+	// patience ends the wait for the head; zero for none. deadline is the one in force for
+	// reading. idleSince is when the last answer ended.
+	patience, deadline, idleSince time.Time
 }
 
 func newConn(c net.Conn) *conn {
@@ -47,15 +55,53 @@ func newConn(c net.Conn) *conn {
 
 var errHeadTooLarge = errors.New("the head of the answer is too large")
 
-// Read implements io.Reader for the buffer.
+// Read implements io.Reader for the buffer. Most answers come within a glance, and have
+// no use for the watch over the client, which costs as much as a system call.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.allowed <= 0 {
 		return 0, errHeadTooLarge
 	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), c.allowed)])
-	c.allowed -= int64(n)
-	c.heard = c.heard || n > 0
-	return n, err
+	for {
+		n, err := c.Conn.Read(b[:min(int64(len(b)), c.allowed)])
+		c.allowed -= int64(n)
+		c.heard = c.heard || n > 0
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err := c.client.Err(); err != nil {
+			return 0, err
+		}
+		if !c.patience.IsZero() && !time.Now().Before(c.patience) {
+			return 0, silence{}
+		}
+		if err := c.watch(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// watch has Read interrupted when the client leaves, and when patience ends.
+func (c *conn) watch() error {
+	if c.unwatch == nil {
+		c.unwatch = context.AfterFunc(c.client, func() {
+			// An error says that the connection is closed, and then nobody waits for it.
+			_ = c.SetReadDeadline(time.Unix(1, 0))
+		})
+	}
+	c.deadline = c.patience
+	if err := c.SetReadDeadline(c.deadline); err != nil {
+		return err
+	}
+	// That may have been after the client left.
+	return c.client.Err()
+}
+
+// settle ends the watch; false means that the client left, and that the connection
+// cannot be used again.
+func (c *conn) settle() bool {
+	stay := c.unwatch == nil || c.unwatch()
+	c.client, c.unwatch = nil, nil
+	return stay
 }
 
 // silence is the error of an endpoint that took a request and did not answer in time. It
@@ -66,28 +112,39 @@ func (silence) Error() string   { return "no answer in time" }
 func (silence) Timeout() bool   { return true }
 func (silence) Temporary() bool { return true }
 
-// wait sets the deadline for an answer that is asked for now: between timeout and half as
-// much again, since setting it costs more than a little patience.
-func (c *conn) wait(timeout time.Duration) error {
+// drop closes a connection that is of no further use.
+func (c *conn) drop() {
+	c.settle()
+	_ = c.Close() // what an error says of it is of no interest either
+}
+
+// begin prepares for an answer that is awaited from now on. A deadline of the last one
+// that is still ahead will do, since to set one for each request costs more.
+func (c *conn) begin(client context.Context, timeout time.Duration) error {
 	now := time.Now()
-	if c.deadline.Sub(now) >= timeout {
+	c.client, c.allowed, c.heard, c.patience = client, maxHead, false, now.Add(timeout)
+	if left := c.deadline.Sub(now); left >= glance/2 && left <= glance {
 		return nil
 	}
-	c.deadline = now.Add(timeout + timeout/2)
+	c.deadline = now.Add(glance)
 	return c.SetReadDeadline(c.deadline)
 }
 
-// unbounded lifts the deadline and the limit, for a body that takes as long as it takes.
+// unbounded is for a body, which may be long and take long.
 func (c *conn) unbounded() error {
-	c.allowed = math.MaxInt64
-	c.deadline = time.Time{}
-	return c.SetReadDeadline(time.Time{})
+	c.allowed, c.patience = math.MaxInt64, time.Time{}
+	if c.unwatch == nil {
+		return nil
+	}
+	return c.watch()
 }
 
-// ask writes a request without body and reads the head of the answer; tell is called for
-// informational answers.
-func (c *conn) ask(in *http.Request, tell func(*http.Response)) (*http.Response, error) {
-	c.allowed, c.heard = maxHead, false
+// ask writes a request without body and reads the head of the answer, for which it waits
+// so long; tell is called for informational answers.
+func (c *conn) ask(in *http.Request, timeout time.Duration, tell func(*http.Response)) (*http.Response, error) {
+	if err := c.begin(in.Context(), timeout); err != nil {
+		return nil, err
+	}
 	c.head = appendHead(c.head[:0], in)
 	if _, err := c.Write(c.head); err != nil {
 		return nil, err
@@ -95,8 +152,6 @@ func (c *conn) ask(in *http.Request, tell func(*http.Response)) (*http.Response,
 	for range maxInformational + 1 {
 		resp, err := http.ReadResponse(c.reader, in)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, silence{}
 		case err != nil:
 			return nil, err
 		case resp.StatusCode == http.StatusSwitchingProtocols:
@@ -163,45 +218,28 @@ func (i *idleConns) close() {
 }
 
 // exchange sends a request without body to an endpoint and returns the head of the answer
-// and the connection on which its body follows. done ends the watch over the client; it
-// reports false where the client has left and the connection cannot be used again.
-func (p *Proxy) exchange(in *http.Request, e *endpoint, tell func(*http.Response)) (*http.Response, *conn, func() bool, error) {
+// and the connection on which its body follows.
+func (p *Proxy) exchange(in *http.Request, e *endpoint, tell func(*http.Response)) (*http.Response, *conn, error) {
 	if c := e.idle.take(time.Now()); c != nil {
-		resp, done, err := p.exchangeOn(in, c, tell)
+		resp, err := c.ask(in, p.options.ResponseTimeout, tell)
 		if err == nil {
-			return resp, c, done, nil
+			return resp, c, nil
 		}
+		c.drop()
 		if c.heard || in.Context().Err() != nil || errors.Is(err, silence{}) {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		// The endpoint had closed a connection that was idle, which it may.
 	}
 	dialed, err := p.dialer.DialContext(in.Context(), "tcp", e.address)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	c := newConn(dialed)
-	resp, done, err := p.exchangeOn(in, c, tell)
-	return resp, c, done, err
-}
-
-// exchangeOn closes the connection where there is an error.
-func (p *Proxy) exchangeOn(in *http.Request, c *conn, tell func(*http.Response)) (*http.Response, func() bool, error) {
-	ctx := in.Context()
-	err := c.wait(p.options.ResponseTimeout)
-	// From here on a deadline is set for good only where ctx is looked at afterwards.
-	done := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	var resp *http.Response
-	if err == nil {
-		resp, err = c.ask(in, tell)
+	resp, err := c.ask(in, p.options.ResponseTimeout, tell)
+	if err != nil {
+		c.drop()
+		return nil, nil, err
 	}
-	if err == nil {
-		return resp, done, nil
-	}
-	done()
-	_ = c.Close() // it failed
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return nil, nil, err
+	return resp, c, nil
 }

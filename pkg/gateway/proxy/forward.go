@@ -73,23 +73,23 @@ func appendHeader(b []byte, name, value string) []byte {
 func (p *Proxy) forward(w http.ResponseWriter, in *http.Request, f *flow) {
 	var resp *http.Response
 	var c *conn
-	var done func() bool
 	tell := func(info *http.Response) {
 		copyHeader(w.Header(), info.Header)
 		w.WriteHeader(info.StatusCode)
 		clear(w.Header())
 	}
 	err := p.attempt(f, in, &requestBody{}, func(e *endpoint) (err error) {
-		resp, c, done, err = p.exchange(in, e, tell)
+		resp, c, err = p.exchange(in, e, tell)
 		return err
 	})
 	if err != nil {
 		p.fail(w, in, err)
 		return
 	}
-	err = p.answer(w, in, resp, c)
-	if left := !done(); left || err != nil || resp.Close || c.reader.Buffered() > 0 {
-		_ = c.Close() // what is on it belongs to no other request
+	err = p.answer(w, resp, c)
+	if err != nil || resp.Close || c.reader.Buffered() > 0 || !c.settle() {
+		// What is on it belongs to no other request.
+		c.drop()
 	} else {
 		f.held.endpoint.idle.put(c)
 	}
@@ -102,24 +102,21 @@ func (p *Proxy) forward(w http.ResponseWriter, in *http.Request, f *flow) {
 
 func copyHeader(to, from http.Header) {
 	for name, values := range from {
+		if to[name] == nil {
+			to[name] = values
+			continue
+		}
 		to[name] = append(to[name], values...)
 	}
 }
 
 // answer passes an answer on to the client.
-func (p *Proxy) answer(w http.ResponseWriter, in *http.Request, resp *http.Response, c *conn) error {
-	buf := p.buffers.Get()
-	defer p.buffers.Put(buf)
-	// A body that is there already needs no further patience.
-	if resp.ContentLength < 0 || resp.ContentLength > int64(c.reader.Buffered()) {
-		if err := c.unbounded(); err != nil {
-			return err
-		}
-		// It may have lifted the deadline that says that the client has left.
-		if err := in.Context().Err(); err != nil {
-			return err
-		}
+func (p *Proxy) answer(w http.ResponseWriter, resp *http.Response, c *conn) error {
+	if err := c.unbounded(); err != nil {
+		return err
 	}
+	buf := p.buffers.borrow()
+	defer p.buffers.pool.Put(buf)
 	removeHopByHop(resp.Header)
 	copyHeader(w.Header(), resp.Header)
 	announced := len(resp.Trailer)
@@ -128,7 +125,12 @@ func (p *Proxy) answer(w http.ResponseWriter, in *http.Request, resp *http.Respo
 	}
 	w.WriteHeader(resp.StatusCode)
 	flush := resp.ContentLength < 0 || strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
-	if err := copyBody(w, resp.Body, buf, flush); err != nil {
+	if flush && c.reader.Buffered() == 0 {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return err
+		}
+	}
+	if err := copyBody(w, resp.Body, *buf, flush); err != nil {
 		return err
 	}
 	if len(resp.Trailer) > 0 {

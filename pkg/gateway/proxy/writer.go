@@ -19,6 +19,10 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.status = status
+		if h := w.Header(); h["Content-Type"] == nil {
+			// The server would guess it from the body. That is the application's to say.
+			h["Content-Type"] = nil
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -38,12 +42,16 @@ type bufferPool struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10
 
-func (b *bufferPool) Get() []byte {
+func (b *bufferPool) borrow() *[]byte {
 	if buf, ok := b.pool.Get().(*[]byte); ok {
-		return *buf
+		return buf
 	}
-	return make([]byte, bufferSize)
+	buf := make([]byte, bufferSize)
+	return &buf
 }
+
+// Get and Put implement httputil.BufferPool.
+func (b *bufferPool) Get() []byte { return *b.borrow() }
 
 func (b *bufferPool) Put(buf []byte) { b.pool.Put(&buf) }
 
