@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
@@ -41,8 +42,8 @@ type Syncer struct {
 	metadata  metadata.Interface
 	discovery discovery.DiscoveryInterface
 	pods      *podAPI
-	// lock is nil without leader election.
-	lock resourcelock.Interface
+	// lease is nil without leader election.
+	lease *term
 }
 
 // New returns a Syncer; it speaks to nobody yet.
@@ -50,16 +51,25 @@ func New(c *Config) (*Syncer, error) {
 	userAgent := rest.DefaultKubernetesUserAgent()
 	upConfig := rest.CopyConfig(c.Upstream)
 	upConfig.UserAgent = userAgent
-	up, err := newUpstream(upConfig)
-	if err != nil {
-		return nil, err
-	}
 	downConfig := rest.CopyConfig(c.Downstream)
 	downConfig.UserAgent = userAgent
 	downConfig.QPS = -1
 	// Most of the traffic stays within the cluster, and each compressed watch would hold
 	// a decompressor of 40 KiB.
 	downConfig.DisableCompression = true
+	var lease *term
+	if c.leaderElect {
+		var err error
+		if lease, err = newTerm(downConfig, c.identity, c.holder); err != nil {
+			return nil, err
+		}
+		upConfig.Wrap(lease.guard)
+		downConfig.Wrap(lease.guard)
+	}
+	up, err := newUpstream(upConfig)
+	if err != nil {
+		return nil, err
+	}
 	httpClient, err := rest.HTTPClientFor(downConfig)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make an HTTP client for the physical cluster: %w", err)
@@ -80,20 +90,21 @@ func New(c *Config) (*Syncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Syncer{id: c.identity, up: up, client: client, metadata: metadataClient, discovery: disco, pods: pods}
-	if c.leaderElect {
-		// A transport of its own, so that renewals do not queue behind other traffic.
-		leases, err := coordinationv1client.NewForConfig(downConfig)
-		if err != nil {
-			return nil, fmt.Errorf("cannot make a client for the lease: %w", err)
-		}
-		s.lock = &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: c.identity.account.Namespace, Name: names.Lease},
-			Client:     leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: c.holder},
-		}
+	return &Syncer{id: c.identity, up: up, client: client, metadata: metadataClient, discovery: disco, pods: pods, lease: lease}, nil
+}
+
+// newTerm returns the lease of an instance as one replica sees it. It has a transport of
+// its own, so that renewals do not queue behind other traffic.
+func newTerm(cfg *rest.Config, id identity, holder string) (*term, error) {
+	leases, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client for the lease: %w", err)
 	}
-	return s, nil
+	return &term{clock: clock.RealClock{}, Interface: &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: id.account.Namespace, Name: names.Lease},
+		Client:     leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: holder},
+	}}, nil
 }
 
 // Run works until ctx ends. Neither a control plane nor a physical cluster that is away
@@ -102,7 +113,7 @@ func New(c *Config) (*Syncer, error) {
 func (s *Syncer) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("syncTarget", s.id.name))
 	klog.FromContext(ctx).Info("Starting the syncer", "version", version.Get().Version, "instance", s.id.instanceID, "target", s.id.targetKey)
-	if s.lock == nil {
+	if s.lease == nil {
 		return s.lead(ctx)
 	}
 	for ctx.Err() == nil {
@@ -119,7 +130,7 @@ func (s *Syncer) elect(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	won := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: names.Lease, Lock: s.lock, ReleaseOnCancel: true,
+		Name: names.Lease, Lock: s.lease, ReleaseOnCancel: true,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) { won <- leading },
@@ -137,9 +148,11 @@ func (s *Syncer) elect(ctx context.Context) error {
 	election.Go(func() { elector.Run(leaseCtx) })
 	select {
 	case leading := <-won:
-		// leading ends with the lease, ctx with the process.
+		// leading ends with the election, ctx with the process, the term when the lease is
+		// seen in other hands.
 		leading, cancel := context.WithCancel(leading)
 		stop := context.AfterFunc(ctx, cancel)
+		s.lease.begin(cancel)
 		err = s.lead(leading)
 		stop()
 		cancel()
