@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 // Reconciler brings what a key names closer to what it should be. It is called by
@@ -54,12 +55,15 @@ type Result struct {
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = time.Minute
+	// clockInterval is how often the wall clock is compared with the one that cannot be set.
+	clockInterval = time.Second
 )
 
 type options struct {
 	workers int
 	clock   clock.WithTicker
 	synced  []func(context.Context) bool
+	wall    *steady.Clock
 }
 
 // Option changes how a Controller works.
@@ -68,13 +72,21 @@ type Option func(*options)
 // WithWorkers sets how many keys are worked on at once. Default: 2.
 func WithWorkers(n int) Option { return func(o *options) { o.workers = n } }
 
-// WithClock sets the clock by which delays are measured, for tests.
+// WithClock sets the clock by which delays are measured, for tests. It is not the wall
+// clock, which may be set.
 func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = c } }
 
 // WithSynced names what is waited for before the first Reconcile: functions like the
 // WaitForSync of an informer, which return false when the context ends first.
 func WithSynced(waits ...func(context.Context) bool) Option {
 	return func(o *options) { o.synced = append(o.synced, waits...) }
+}
+
+// WithWallTimers is for a Reconciler whose RequeueAfter leads to an instant of the wall
+// clock. A delay does not notice when that clock is set; so then every key that waits is
+// looked at again.
+func WithWallTimers(wall clock.PassiveClock) Option {
+	return func(o *options) { o.wall = new(steady.New(wall)) }
 }
 
 // Controller calls a Reconciler for the keys that are given to it.
@@ -84,6 +96,11 @@ type Controller[K comparable] struct {
 	workers    int
 	synced     []func(context.Context) bool
 	queue      workqueue.TypedRateLimitingInterface[K]
+
+	// wall is nil unless keys wait for instants of the wall clock. waiting has those that do.
+	wall    *steady.Clock
+	mu      sync.Mutex
+	waiting map[K]struct{}
 }
 
 // New returns a controller; Run starts it. The name, a constant, is in its logs and
@@ -98,6 +115,8 @@ func New[K comparable](name string, r Reconciler[K], opts ...Option) *Controller
 		reconciler: r,
 		workers:    o.workers,
 		synced:     o.synced,
+		wall:       o.wall,
+		waiting:    map[K]struct{}{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff),
 			workqueue.TypedRateLimitingQueueConfig[K]{Name: name, Clock: o.clock},
@@ -134,6 +153,9 @@ func (c *Controller[K]) Run(ctx context.Context) {
 	defer stop()
 
 	var wg sync.WaitGroup
+	if c.wall != nil {
+		wg.Go(func() { c.watchClock(ctx) })
+	}
 	for range c.workers {
 		wg.Go(func() {
 			for c.next(ctx) {
@@ -156,6 +178,7 @@ func (c *Controller[K]) next(ctx context.Context) bool {
 
 	ctx = klog.NewContext(ctx, withKey(klog.FromContext(ctx), key))
 	result, err := c.reconcile(ctx, key)
+	c.waits(key, err == nil && result.RequeueAfter > 0)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		// The server is stopping; the next start looks again.
@@ -172,6 +195,44 @@ func (c *Controller[K]) next(ctx context.Context) bool {
 		c.queue.Forget(key)
 	}
 	return true
+}
+
+// waits notes whether a key waits for an instant.
+func (c *Controller[K]) waits(key K, waits bool) {
+	if c.wall == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if waits {
+		c.waiting[key] = struct{}{}
+		return
+	}
+	delete(c.waiting, key)
+}
+
+// watchClock has every key that waits looked at again when the wall clock has been set.
+func (c *Controller[K]) watchClock(ctx context.Context) {
+	ticker := time.NewTicker(clockInterval)
+	defer ticker.Stop()
+	began := c.wall.Ago(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !c.wall.WasSet(began) {
+			continue
+		}
+		began = c.wall.Ago(0)
+		c.mu.Lock()
+		klog.FromContext(ctx).Info("The clock has been set, looking again at what waits for an instant", "waiting", len(c.waiting))
+		for key := range c.waiting {
+			c.queue.Add(key)
+		}
+		c.mu.Unlock()
+	}
 }
 
 // reconcile turns a panic into an error, so that one bad object cannot take down the

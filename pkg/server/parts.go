@@ -38,6 +38,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/server/drain"
 	"github.com/13eedeaf/kcp/pkg/server/native"
 	"github.com/13eedeaf/kcp/pkg/server/options"
+	"github.com/13eedeaf/kcp/pkg/steady"
 	"github.com/13eedeaf/kcp/pkg/tunnel"
 	"github.com/13eedeaf/kcp/pkg/virtual"
 	"github.com/13eedeaf/kcp/pkg/workspaces"
@@ -90,7 +91,7 @@ func newParts(o options.Completed, cfg *config, data content) (*parts, error) {
 		locationadmission.New(p.index, cfg.authorizer),
 		kinds.New(clients.Scheme),
 	)
-	p.controllers = p.newControllers(data)
+	p.controllers = p.newControllers(o.Clock, data)
 	return p, p.newLogin(o)
 }
 
@@ -118,8 +119,7 @@ func (p *parts) newLogin(o options.Completed) error {
 	return nil
 }
 
-func (p *parts) newControllers(data content) []controller {
-	realClock := clock.RealClock{}
+func (p *parts) newControllers(wall clock.PassiveClock, data content) []controller {
 	p.fleet = placement.NewFleet(placement.FleetDeps{
 		SyncTargets: p.informers.SyncTargets(),
 		Locations:   p.informers.Locations(),
@@ -129,20 +129,21 @@ func (p *parts) newControllers(data content) []controller {
 		Ancestors:   p.index.Ancestors,
 		Resolve:     p.index.Resolve,
 		MayUse:      locationadmission.MayUse,
-		Clock:       realClock,
+		Clock:       steady.New(wall),
 	})
-	p.handovers = handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock})
+	leases := handover.NewLeases(p.informers.GatewayInstances(), p.fleet.HearingSince, steady.New(wall))
+	p.handovers = handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Leases: leases, Clock: wall})
 	return []controller{
 		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, DeleteCluster: data.deleteCluster, Occupied: data.occupied}),
 		namespace.New(namespace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index}),
 		p.handovers,
-		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: realClock}),
-		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
-		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: realClock}),
-		gatewaygc.New(gatewaygc.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
-		hostclaim.New(hostclaim.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
-		ingress.New(ingress.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
-		statusaggregator.New(statusaggregator.Deps{Clients: p.clients, Informers: p.informers, Clock: realClock}),
+		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: wall}),
+		location.New(location.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: wall}),
+		placement.New(placement.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Clock: wall}),
+		gatewaygc.New(gatewaygc.Deps{Clients: p.clients, Informers: p.informers, Leases: leases, Clock: wall}),
+		hostclaim.New(hostclaim.Deps{Clients: p.clients, Informers: p.informers, Clock: wall}),
+		ingress.New(ingress.Deps{Clients: p.clients, Informers: p.informers, Leases: leases, Clock: wall}),
+		statusaggregator.New(statusaggregator.Deps{Clients: p.clients, Informers: p.informers, Clock: wall}),
 	}
 }
 

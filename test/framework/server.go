@@ -67,6 +67,7 @@ func (s *Server) Restart(t *testing.T) {
 	fresh.RootDirectory = s.Root
 	fresh.EmbeddedIdentityProvider = s.options.EmbeddedIdentityProvider
 	fresh.AuthenticationConfig = s.options.AuthenticationConfig
+	fresh.Clock = s.options.Clock
 	fresh.ControlPlane.SecureServing.BindPort = s.options.ControlPlane.SecureServing.BindPort
 	s.options = fresh
 	s.run(t)

@@ -45,9 +45,9 @@ type stage struct {
 	silence func()
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, opts ...framework.Option) *stage {
 	t.Helper()
-	s := &stage{t: t, server: framework.Start(t)}
+	s := &stage{t: t, server: framework.Start(t, opts...)}
 	s.clients = s.server.Clients(t)
 	s.compute = s.workspace("fleet")
 	s.tenant = s.workspace("tenant")

@@ -25,6 +25,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 	"github.com/13eedeaf/kcp/pkg/reconciler/handover"
 	"github.com/13eedeaf/kcp/pkg/reconciler/informers"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 // Retention is how long after its lease ran out a gateway is remembered. It is far above
@@ -35,17 +36,20 @@ const Retention = 10 * time.Minute
 type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
-	Clock     clock.WithTicker
+	Leases    *handover.Leases
+	Clock     clock.PassiveClock
 }
 
 // Controller reconciles gateways, by name.
 type Controller struct {
-	clock clock.PassiveClock
+	clock steady.Clock
 	// since is when the server began to hear gateways.
-	since time.Time
-	loop  *reconciler.Controller[string]
+	since steady.Instant
+	// unknown has the age of reports of gateways that have not registered.
+	unknown steady.Signs[logicalcluster.Key]
+	loop    *reconciler.Controller[string]
 
-	instance       func(name string) (*networkingv1alpha1.GatewayInstance, bool)
+	instance       func(name string, now time.Time) (*networkingv1alpha1.GatewayInstance, bool)
 	reports        func() []*networkingv1alpha1.GatewayReport
 	deleteReport   func(context.Context, *networkingv1alpha1.GatewayReport, metav1.DeleteOptions) error
 	deleteInstance func(context.Context, *networkingv1alpha1.GatewayInstance, metav1.DeleteOptions) error
@@ -54,11 +58,17 @@ type Controller struct {
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	instances, reports := deps.Informers.GatewayInstances(), deps.Informers.GatewayReports()
+	now := steady.New(deps.Clock)
 	c := &Controller{
-		clock: deps.Clock,
-		since: deps.Clock.Now(),
-		instance: func(name string) (*networkingv1alpha1.GatewayInstance, bool) {
-			return instances.Get(logicalcluster.Root, "", name)
+		clock:   now,
+		since:   now.Ago(0),
+		unknown: steady.Signs[logicalcluster.Key]{Clock: now},
+		instance: func(name string, now time.Time) (*networkingv1alpha1.GatewayInstance, bool) {
+			g, ok := instances.Get(logicalcluster.Root, "", name)
+			if !ok {
+				return nil, false
+			}
+			return deps.Leases.At(now, g), true
 		},
 		reports: reports.List,
 		deleteReport: func(ctx context.Context, r *networkingv1alpha1.GatewayReport, o metav1.DeleteOptions) error {
@@ -68,7 +78,7 @@ func New(deps Deps) *Controller {
 			return deps.Clients.GatewayInstances(logicalcluster.From(i)).Delete(ctx, i.Name, o)
 		},
 	}
-	c.loop = reconciler.New[string]("gatewaygc", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(instances.WaitForSync, reports.WaitForSync))
+	c.loop = reconciler.New[string]("gatewaygc", c, reconciler.WithSynced(instances.WaitForSync, reports.WaitForSync))
 	instances.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayInstance]) {
 		// A renewal is found when the earlier lease has run out.
 		if e.Added || e.Deleted {
@@ -76,12 +86,16 @@ func New(deps Deps) *Controller {
 		}
 	})
 	reports.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayReport]) {
-		if !e.Added {
-			return
-		}
-		// Those of a known gateway are looked at with it.
-		if _, known := c.instance(e.Key.Name); !known {
-			c.loop.Enqueue(e.Key.Name)
+		switch {
+		case e.Deleted:
+			c.unknown.Forget(e.Key)
+		case e.Added:
+			// Those of a known gateway are looked at with it.
+			now := c.clock.Wall.Now()
+			if _, known := c.instance(e.Key.Name, now); !known {
+				c.unknown.Saw(e.Key, max(now.Sub(e.New.CreationTimestamp.Time), 0))
+				c.loop.Enqueue(e.Key.Name)
+			}
 		}
 	})
 	return c
@@ -92,10 +106,10 @@ func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // Reconcile forgets one gateway if it is time.
 func (c *Controller) Reconcile(ctx context.Context, name string) (reconciler.Result, error) {
-	now := c.clock.Now()
-	instance, known := c.instance(name)
+	now := c.clock.Wall.Now()
+	instance, known := c.instance(name, now)
 	if known {
-		if wait := c.forgetAt(handover.LeaseExpiry(instance)).Sub(now); wait > 0 {
+		if wait := c.forgetAt(handover.LeaseExpiry(instance), now).Sub(now); wait > 0 {
 			return reconciler.Result{RequeueAfter: wait}, nil
 		}
 	}
@@ -105,7 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context, name string) (reconciler.Res
 			continue
 		}
 		// A gateway that has just begun may report before it registers.
-		if wait := c.forgetAt(r.CreationTimestamp.Time).Sub(now); !known && wait > 0 {
+		if wait := c.forgetAt(c.written(r, now), now).Sub(now); !known && wait > 0 {
 			if next == 0 || wait < next {
 				next = wait
 			}
@@ -126,10 +140,18 @@ func (c *Controller) Reconcile(ctx context.Context, name string) (reconciler.Res
 	return reconciler.Result{}, nil
 }
 
+// written is when the report of a gateway that is not known was.
+func (c *Controller) written(r *networkingv1alpha1.GatewayReport, now time.Time) time.Time {
+	if at, ok := c.unknown.Last(logicalcluster.KeyOf(r), now); ok {
+		return at
+	}
+	return r.CreationTimestamp.Time
+}
+
 // forgetAt is when what was last heard at that instant is forgotten.
-func (c *Controller) forgetAt(last time.Time) time.Time {
-	if last.Before(c.since) {
-		last = c.since
+func (c *Controller) forgetAt(last, now time.Time) time.Time {
+	if since := c.clock.At(c.since, now); last.Before(since) {
+		last = since
 	}
 	return last.Add(Retention)
 }

@@ -13,9 +13,15 @@ import (
 
 	networkingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/networking/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func clockAt(now time.Time) steady.Clock {
+	c := clocktesting.NewFakePassiveClock(now)
+	return steady.Clock{Wall: c, Steady: c}
+}
 
 // TestReconcile looks at gateway g at an instant at which the server has been up for a
 // day, unless a case says otherwise.
@@ -71,9 +77,10 @@ func TestReconcile(t *testing.T) {
 				up = day
 			}
 			var got []string
+			clock := clockAt(now)
 			c := &Controller{
-				clock: clocktesting.NewFakePassiveClock(now), since: now.Add(-up),
-				instance: func(name string) (*networkingv1alpha1.GatewayInstance, bool) {
+				clock: clock, since: clock.Ago(up),
+				instance: func(name string, _ time.Time) (*networkingv1alpha1.GatewayInstance, bool) {
 					return tc.instance, name == "g" && tc.instance != nil
 				},
 				reports: func() []*networkingv1alpha1.GatewayReport { return tc.reports },
@@ -109,8 +116,8 @@ func TestReconcile(t *testing.T) {
 // TestConflict keeps what a gateway that has spoken again wrote, and what comes after.
 func TestConflict(t *testing.T) {
 	c := &Controller{
-		clock: clocktesting.NewFakePassiveClock(now), since: now.Add(-time.Hour),
-		instance: func(string) (*networkingv1alpha1.GatewayInstance, bool) {
+		clock: clockAt(now), since: clockAt(now).Ago(time.Hour),
+		instance: func(string, time.Time) (*networkingv1alpha1.GatewayInstance, bool) {
 			return &networkingv1alpha1.GatewayInstance{}, true
 		},
 		reports: func() []*networkingv1alpha1.GatewayReport {

@@ -33,20 +33,23 @@ type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
 	Fleet     *placement.Fleet
-	Clock     clock.WithTicker
+	Leases    *Leases
+	Clock     clock.PassiveClock
 }
 
 // Controller plans and carries out handovers, one namespace at a time.
 type Controller struct {
 	clients *clients.Clients
 	fleet   *placement.Fleet
-	clock   clock.WithTicker
-	loop    *reconciler.Controller[logicalcluster.Key]
+	clock   clock.PassiveClock
+	leases  *Leases
+	// deadlines are of drains.
+	deadlines *deadlines
+	loop      *reconciler.Controller[logicalcluster.Key]
 
 	assignments    *informer.Informer[*schedulingv1alpha1.Assignment]
 	placements     *informer.Informer[*schedulingv1alpha1.Placement]
 	reports        *informer.Informer[*workloadv1alpha1.SyncReport]
-	gateways       *informer.Informer[*networkingv1alpha1.GatewayInstance]
 	gatewayReports *informer.Informer[*networkingv1alpha1.GatewayReport]
 	namespaces     *informer.Informer[*corev1.Namespace]
 	objects        map[schema.GroupVersionResource]*objects
@@ -63,10 +66,11 @@ func New(deps Deps) *Controller {
 		clients:        deps.Clients,
 		fleet:          deps.Fleet,
 		clock:          deps.Clock,
+		leases:         deps.Leases,
+		deadlines:      newDeadlines(deps.Clock),
 		assignments:    deps.Informers.Assignments(),
 		placements:     deps.Informers.Placements(),
 		reports:        deps.Informers.SyncReports(),
-		gateways:       deps.Informers.GatewayInstances(),
 		gatewayReports: deps.Informers.GatewayReports(),
 		namespaces:     deps.Informers.Namespaces(),
 		objects:        map[schema.GroupVersionResource]*objects{},
@@ -78,13 +82,13 @@ func New(deps Deps) *Controller {
 	synced := []func(context.Context) bool{
 		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, deps.Informers.Locations().WaitForSync,
 		c.assignments.WaitForSync, c.placements.WaitForSync, c.reports.WaitForSync,
-		c.gateways.WaitForSync, c.gatewayReports.WaitForSync, c.namespaces.WaitForSync,
+		deps.Informers.GatewayInstances().WaitForSync, c.gatewayReports.WaitForSync, c.namespaces.WaitForSync,
 	}
 	for _, i := range c.objects {
 		synced = append(synced, i.WaitForSync)
 	}
 	c.loop = reconciler.New[logicalcluster.Key]("handover", c,
-		reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock), reconciler.WithSynced(synced...))
+		reconciler.WithWorkers(4), reconciler.WithWallTimers(deps.Clock), reconciler.WithSynced(synced...))
 	c.watch()
 	return c
 }
@@ -139,6 +143,9 @@ func (c *Controller) watch() {
 			e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) && reflect.DeepEqual(e.Old.Finalizers, e.New.Finalizers) {
 			return
 		}
+		if e.Deleted {
+			c.deadlines.forget(e.Old)
+		}
 		c.enqueue(e.Key.Cluster, e.Key.Namespace)
 	})
 	c.reports.AddHandler(func(e informer.Event[*workloadv1alpha1.SyncReport]) {
@@ -150,12 +157,7 @@ func (c *Controller) watch() {
 		}
 		c.enqueue(e.Key.Cluster, e.Key.Namespace)
 	})
-	c.gateways.AddHandler(func(e informer.Event[*networkingv1alpha1.GatewayInstance]) {
-		// A renewal in time changes nothing.
-		if e.Added || e.Deleted || e.New.Spec.RenewTime.After(LeaseExpiry(e.Old)) {
-			c.enqueueUnsettled(func(logicalcluster.Key) bool { return true })
-		}
-	})
+	c.leases.OnChange(func() { c.enqueueUnsettled(func(logicalcluster.Key) bool { return true }) })
 	c.placements.AddHandler(func(e informer.Event[*schedulingv1alpha1.Placement]) {
 		if !e.Added && !e.Deleted && equality.Semantic.DeepEqual(e.Old.Spec, e.New.Spec) && e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {
 			return

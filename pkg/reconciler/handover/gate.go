@@ -154,7 +154,11 @@ const (
 
 // LeaseExpiry is when a gateway stops counting as live.
 func LeaseExpiry(g *networkingv1alpha1.GatewayInstance) time.Time {
-	return g.Spec.RenewTime.Add(time.Duration(g.Spec.LeaseDurationSeconds) * time.Second)
+	return g.Spec.RenewTime.Add(duration(g))
+}
+
+func duration(g *networkingv1alpha1.GatewayInstance) time.Duration {
+	return time.Duration(g.Spec.LeaseDurationSeconds) * time.Second
 }
 
 // leaseOf says how a gateway counts, and when that changes by itself.

@@ -119,26 +119,34 @@ func (c *Controller) look(ctx context.Context, key logicalcluster.Key) (in sched
 		Cluster: key.Cluster, Namespace: key.Name,
 		Placement:  decided,
 		Locations:  c.fleet.EffectiveLocations(ctx, key.Cluster),
-		Target:     c.fleet.Target,
+		Target:     s.Target,
 		Namespaces: c.fleet.Namespaces,
 		Current:    Currents(s, gates),
 		Held:       held, Empty: empty,
-		ListeningSince: c.fleet.HearingSince(),
+		ListeningSince: c.fleet.HearingSince(s.Now),
 		Now:            s.Now,
 	}
 	return in, s, gates, true
 }
 
 func (c *Controller) state(key logicalcluster.Key, namespace *corev1.Namespace, assignments []*schedulingv1alpha1.Assignment) *State {
+	now := c.clock.Now()
 	s := &State{
 		Deleting:       namespace.DeletionTimestamp != nil,
 		Assignments:    assignments,
 		HasIngress:     slices.ContainsFunc(c.own(ingresses, key), ServedByGateways),
-		Gateways:       c.gateways.List(),
-		Target:         c.fleet.Target,
+		Gateways:       c.leases.List(now),
+		Target:         c.fleet.TargetAt(now),
 		DrainDeadline:  DefaultDrainDeadline,
-		ListeningSince: c.fleet.ListeningSince(),
-		Now:            c.clock.Now(),
+		DeadlineOf:     func(a *schedulingv1alpha1.Assignment) time.Time { return c.deadlines.at(a, now) },
+		ListeningSince: c.fleet.ListeningSince(now),
+		Now:            now,
+	}
+	for _, a := range assignments {
+		if a.Spec.DrainDeadline != nil {
+			// It counts from now, not from when the gateways have taken notice.
+			c.deadlines.at(a, now)
+		}
 	}
 	s.GatewayReports = c.gatewayReports.ListNamespace(key.Cluster, key.Name)
 	if len(assignments) == 0 {

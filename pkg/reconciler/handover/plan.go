@@ -231,21 +231,21 @@ func (p *plan) drain(a *schedulingv1alpha1.Assignment, reason string) {
 	p.next(t.next)
 	updated := a.DeepCopy()
 	var message string
-	switch deadline := a.Spec.DrainDeadline; {
+	switch {
 	case !t.stopped:
 		message = t.message
 	case t.inFlight == 0:
 		p.delete(a, reason)
 		return
-	case deadline == nil:
+	case a.Spec.DrainDeadline == nil:
 		// The clock starts here: at the observed switch of the last gateway.
 		until := metav1.NewMicroTime(p.Now.Add(p.DrainDeadline))
 		updated.Spec.DrainDeadline = &until
 		p.next(until.Time)
 		message = inFlight(t.inFlight, until.Time)
-	case p.Now.Before(deadline.Time):
-		p.next(deadline.Time)
-		message = inFlight(t.inFlight, deadline.Time)
+	case p.Now.Before(p.deadlineOf(a)):
+		p.next(p.deadlineOf(a))
+		message = inFlight(t.inFlight, p.deadlineOf(a))
 	default:
 		p.delete(a, reason)
 		return

@@ -27,12 +27,13 @@ func (c *Controller) Preview(ctx context.Context, target string, force bool) ([]
 	if !c.loop.WaitForSync(ctx) {
 		return nil, ctx.Err()
 	}
-	current := c.fleet.Target(target)
+	now := c.clock.Now()
+	current := c.fleet.TargetAt(now)(target)
 	if current == nil {
 		return nil, nil
 	}
 	drained := *current
-	drained.Unschedulable, drained.EvictAfter, drained.ForceEvict = true, c.clock.Now(), force
+	drained.Unschedulable, drained.EvictAfter, drained.ForceEvict = true, now, force
 	namespaces := c.fleet.AssignedTo(target)
 	slices.SortFunc(namespaces, func(a, b logicalcluster.Key) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))

@@ -34,9 +34,19 @@ type State struct {
 	Placement     string
 	DrainDeadline time.Duration
 	Toleration    time.Duration
+	// DeadlineOf says when the deadline of a draining Assignment ends, which is what stands
+	// there unless the clock was set meanwhile. Nil: what stands there.
+	DeadlineOf func(*schedulingv1alpha1.Assignment) time.Time
 	// ListeningSince is when the server began to hear heartbeats.
 	ListeningSince time.Time
 	Now            time.Time
+}
+
+func (s *State) deadlineOf(a *schedulingv1alpha1.Assignment) time.Time {
+	if s.DeadlineOf == nil {
+		return a.Spec.DrainDeadline.Time
+	}
+	return s.DeadlineOf(a)
 }
 
 // Workload is an object that a handover waits for.

@@ -52,7 +52,7 @@ type Deps struct {
 	StageOf func(ctx context.Context, namespace logicalcluster.Key, target string) handover.Stage
 	// Path returns the path of a workspace.
 	Path  func(logicalcluster.Name) (logicalcluster.Path, bool)
-	Clock clock.WithTicker
+	Clock clock.PassiveClock
 }
 
 // Controller reconciles SyncTargets.
@@ -68,7 +68,7 @@ type Controller struct {
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, targets: deps.Informers.SyncTargets(), syncTarget: deps.Fleet.SyncTarget}
 	assignments := deps.Informers.Assignments()
-	c.loop = reconciler.New[logicalcluster.Key]("heartbeat", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(
+	c.loop = reconciler.New[logicalcluster.Key]("heartbeat", c, reconciler.WithWallTimers(deps.Clock), reconciler.WithSynced(
 		deps.Informers.Workspaces().WaitForSync, c.targets.WaitForSync, assignments.WaitForSync,
 	))
 	c.targets.AddHandler(func(e informer.Event[*workloadv1alpha1.SyncTarget]) {
@@ -104,7 +104,8 @@ func (c *Controller) Reconcile(ctx context.Context, key logicalcluster.Key) (rec
 	updated.Status.Key = target
 	updated.Status.Namespaces = int32(len(namespaces))
 	setVersionSkew(updated, now)
-	next := setReady(updated, c.deps.Fleet.ListeningSince(), now)
+	heard, _ := c.deps.Fleet.LastHeard(target, now)
+	next := setReady(updated, heard, c.deps.Fleet.ListeningSince(now), now)
 	next = earlier(next, setSchedulable(updated, now))
 	next = earlier(next, c.setDrain(ctx, updated, target, namespaces, now))
 	if !equality.Semantic.DeepEqual(st.Status, updated.Status) {
@@ -159,8 +160,9 @@ func setVersionSkew(st *workloadv1alpha1.SyncTarget, now time.Time) {
 	meta.SetStatusCondition(&st.Status.Conditions, c)
 }
 
-// setReady sets condition Ready and returns when it may change by itself.
-func setReady(st *workloadv1alpha1.SyncTarget, listeningSince, now time.Time) time.Duration {
+// setReady sets condition Ready and returns when it may change by itself. since is when the
+// server last heard the syncer, zero when that was before its start.
+func setReady(st *workloadv1alpha1.SyncTarget, since, listeningSince, now time.Time) time.Duration {
 	c := metav1.Condition{Type: workloadv1alpha1.SyncTargetReady, ObservedGeneration: st.Generation, LastTransitionTime: metav1.NewTime(now)}
 	heard := st.Status.LastHeartbeatTime
 	var wait time.Duration
@@ -170,8 +172,7 @@ func setReady(st *workloadv1alpha1.SyncTarget, listeningSince, now time.Time) ti
 	default:
 		// Silence while the server itself was away is not the syncer's; but what counted
 		// as silent before stays so until it is heard again.
-		since := heard.Time
-		if since.Before(listeningSince) && meta.IsStatusConditionTrue(st.Status.Conditions, workloadv1alpha1.SyncTargetReady) {
+		if since.IsZero() && meta.IsStatusConditionTrue(st.Status.Conditions, workloadv1alpha1.SyncTargetReady) {
 			since = listeningSince
 		}
 		wait = since.Add(Silence).Sub(now)

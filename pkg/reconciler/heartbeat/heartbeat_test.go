@@ -26,22 +26,30 @@ func TestReady(t *testing.T) {
 	ready := metav1.Condition{Type: workloadv1alpha1.SyncTargetReady, Status: metav1.ConditionTrue}
 	notReady := metav1.Condition{Type: workloadv1alpha1.SyncTargetReady, Status: metav1.ConditionFalse}
 	tests := map[string]struct {
-		target    *workloadv1alpha1.SyncTarget
-		listening time.Duration
-		want      string
-		wantWait  time.Duration
+		target *workloadv1alpha1.SyncTarget
+		// heard is how long ago the server heard it, negative for not since its start.
+		heard, started time.Duration
+		want           string
+		wantWait       time.Duration
 	}{
-		"never heard":              {&workloadv1alpha1.SyncTarget{}, -time.Hour, "False NeverConnected", 0},
-		"heard just now":           {heardAt(0), -time.Hour, "True Heartbeating", Silence},
-		"heard a moment ago":       {heardAt(-10 * time.Second), -time.Hour, "True Heartbeating", Silence - 10*time.Second},
-		"silent":                   {heardAt(-Silence, ready), -time.Hour, "False Silent", 0},
-		"the server was away":      {heardAt(-time.Minute, ready), -10 * time.Second, "True Heartbeating", Silence - 10*time.Second},
-		"silent before it was":     {heardAt(-time.Minute, notReady), -10 * time.Second, "False Silent", 0},
-		"silent since it is again": {heardAt(-time.Minute, ready), -Silence, "False Silent", 0},
+		"never heard":                 {&workloadv1alpha1.SyncTarget{}, -1, time.Hour, "False NeverConnected", 0},
+		"heard just now":              {heardAt(0), 0, time.Hour, "True Heartbeating", Silence},
+		"heard a moment ago":          {heardAt(0), 10 * time.Second, time.Hour, "True Heartbeating", Silence - 10*time.Second},
+		"silent":                      {heardAt(-Silence, ready), Silence, time.Hour, "False Silent", 0},
+		"the server was away":         {heardAt(-time.Minute, ready), -1, 10 * time.Second, "True Heartbeating", Silence - 10*time.Second},
+		"silent before it was":        {heardAt(-time.Minute, notReady), -1, 10 * time.Second, "False Silent", 0},
+		"silent since it is again":    {heardAt(-time.Minute, ready), -1, Silence, "False Silent", 0},
+		"the syncer's clock is slow":  {heardAt(-time.Hour), 0, time.Hour, "True Heartbeating", Silence},
+		"the syncer's clock is fast":  {heardAt(time.Hour, ready), Silence, time.Hour, "False Silent", 0},
+		"fast, and the server is new": {heardAt(time.Hour, notReady), -1, time.Second, "False Silent", 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			wait := setReady(tc.target, now.Add(tc.listening), now)
+			var heard time.Time
+			if tc.heard >= 0 {
+				heard = now.Add(-tc.heard)
+			}
+			wait := setReady(tc.target, heard, now.Add(-tc.started), now)
 			c := meta.FindStatusCondition(tc.target.Status.Conditions, workloadv1alpha1.SyncTargetReady)
 			if got := string(c.Status) + " " + c.Reason; got != tc.want {
 				t.Errorf("Ready = %s, want %s", got, tc.want)

@@ -38,7 +38,7 @@ const (
 type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
-	Clock     clock.WithTicker
+	Clock     clock.PassiveClock
 }
 
 // Controller keeps the HostClaims.
@@ -62,7 +62,7 @@ func New(deps Deps) *Controller {
 		claims:    deps.Informers.HostClaims(),
 		events:    &events.Recorder{Clients: deps.Clients, Clock: deps.Clock, Component: component},
 	}
-	c.loop = reconciler.New[logicalcluster.Key]("hostclaim", c, reconciler.WithClock(deps.Clock))
+	c.loop = reconciler.New[logicalcluster.Key]("hostclaim", c)
 	c.ingresses.AddHandler(func(e informer.Event[*unstructured.Unstructured]) {
 		c.note(e.Key)
 		c.loop.Enqueue(e.Key)

@@ -39,7 +39,8 @@ var fleet = logicalcluster.Key{}
 type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
-	Clock     clock.WithTicker
+	Leases    *handover.Leases
+	Clock     clock.PassiveClock
 }
 
 // Controller reconciles Ingresses.
@@ -65,7 +66,7 @@ func New(deps Deps) *Controller {
 		assignments: deps.Informers.Assignments(),
 		claims:      deps.Informers.HostClaims(),
 	}
-	c.loop = reconciler.New[logicalcluster.Key]("ingress", c, reconciler.WithClock(deps.Clock))
+	c.loop = reconciler.New[logicalcluster.Key]("ingress", c)
 	c.ingresses.AddHandler(func(e informer.Event[*unstructured.Unstructured]) {
 		if !e.Deleted {
 			c.loop.EnqueueAfter(e.Key, debounce)
@@ -141,7 +142,7 @@ func (c *Controller) lookAtGateways() reconciler.Result {
 	now := c.deps.Clock.Now()
 	addresses := []string{}
 	var next time.Duration
-	for _, g := range c.gateways.List() {
+	for _, g := range c.deps.Leases.List(now) {
 		left := handover.LeaseExpiry(g).Sub(now)
 		if left <= 0 {
 			continue

@@ -34,7 +34,7 @@ type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
 	Fleet     *placement.Fleet
-	Clock     clock.WithTicker
+	Clock     clock.PassiveClock
 }
 
 // Controller reconciles Locations.
@@ -47,7 +47,7 @@ type Controller struct {
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, locations: deps.Informers.Locations()}
-	c.loop = reconciler.New[logicalcluster.Key]("location", c, reconciler.WithWorkers(1), reconciler.WithClock(deps.Clock), reconciler.WithSynced(
+	c.loop = reconciler.New[logicalcluster.Key]("location", c, reconciler.WithWorkers(1), reconciler.WithWallTimers(deps.Clock), reconciler.WithSynced(
 		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, c.locations.WaitForSync,
 	))
 	c.locations.AddHandler(func(e informer.Event[*schedulingv1alpha1.Location]) {

@@ -31,7 +31,7 @@ type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
 	Fleet     *Fleet
-	Clock     clock.WithTicker
+	Clock     clock.PassiveClock
 }
 
 // Controller writes the status of Placements.
@@ -45,7 +45,7 @@ type Controller struct {
 // New returns the controller; Run starts it. Call it before the informers start.
 func New(deps Deps) *Controller {
 	c := &Controller{deps: deps, placements: deps.Informers.Placements(), assignments: deps.Informers.Assignments()}
-	c.loop = reconciler.New[logicalcluster.Key]("placement", c, reconciler.WithClock(deps.Clock), reconciler.WithSynced(
+	c.loop = reconciler.New[logicalcluster.Key]("placement", c, reconciler.WithWallTimers(deps.Clock), reconciler.WithSynced(
 		deps.Informers.Workspaces().WaitForSync, deps.Informers.SyncTargets().WaitForSync, deps.Informers.Locations().WaitForSync,
 		c.placements.WaitForSync, c.assignments.WaitForSync,
 	))

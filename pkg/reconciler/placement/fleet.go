@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/clock"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/scheduling"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 // FleetDeps is what a Fleet reads.
@@ -33,14 +33,16 @@ type FleetDeps struct {
 	// MayUse says whether a Location may select SyncTargets of another workspace: whoever
 	// answers for it has verb use on synctargets there. Nil allows all.
 	MayUse func(location *schedulingv1alpha1.Location, targets logicalcluster.Name) bool
-	// Clock tells since when the server has been listening for heartbeats.
-	Clock clock.PassiveClock
+	// Clock tells when the server has heard targets.
+	Clock steady.Clock
 }
 
 // Fleet is safe for concurrent use.
 type Fleet struct {
 	deps    FleetDeps
 	hearing hearing
+	// heard has when the server heard each target, by its key.
+	heard   steady.Signs[string]
 	targets targetIndex
 
 	mu sync.Mutex
@@ -53,7 +55,7 @@ type Fleet struct {
 	assigned map[string]map[logicalcluster.Key]bool
 	// assumed has namespaces that were given to a target a moment ago, whose Assignments
 	// the informer may not have seen yet; it only counts for decisions.
-	assumed map[string]map[logicalcluster.Key]time.Time
+	assumed map[string]map[logicalcluster.Key]steady.Instant
 
 	onChange []func(Change)
 }
@@ -83,9 +85,10 @@ func NewFleet(deps FleetDeps) *Fleet {
 	}
 	f := &Fleet{
 		deps:     deps,
-		hearing:  hearing{clock: deps.Clock, started: deps.Clock.Now()},
+		hearing:  hearing{clock: deps.Clock, started: deps.Clock.Ago(0)},
+		heard:    steady.Signs[string]{Clock: deps.Clock},
 		assigned: map[string]map[logicalcluster.Key]bool{},
-		assumed:  map[string]map[logicalcluster.Key]time.Time{},
+		assumed:  map[string]map[logicalcluster.Key]steady.Instant{},
 
 		effective: map[logicalcluster.Name][]*scheduling.Location{},
 		locations: map[logicalcluster.Key]builtLocation{},
@@ -102,12 +105,21 @@ func NewFleet(deps FleetDeps) *Fleet {
 // block.
 func (f *Fleet) OnChange(fn func(Change)) { f.onChange = append(f.onChange, fn) }
 
-// ListeningSince is when the server was started.
-func (f *Fleet) ListeningSince() time.Time { return f.hearing.started }
+// ListeningSince is when the server was started, by the wall clock as it shows now.
+func (f *Fleet) ListeningSince(now time.Time) time.Time {
+	return f.deps.Clock.At(f.hearing.started, now)
+}
 
-// HearingSince is the instant from which the silence of a target counts against it; see
-// hearing.
-func (f *Fleet) HearingSince() time.Time { return f.hearing.since() }
+// HearingSince is the instant from which the silence of a target counts against it, by the
+// wall clock as it shows now; see hearing.
+func (f *Fleet) HearingSince(now time.Time) time.Time { return f.hearing.since(now) }
+
+// LastHeard is when the server last saw a new heartbeat of a target, by the wall clock as it
+// shows now; false when that was not since its start. What the syncer's own clock said in
+// the heartbeat does not matter.
+func (f *Fleet) LastHeard(key string, now time.Time) (time.Time, bool) {
+	return f.heard.Last(key, now)
+}
 
 // changed forgets what Locations looked like that a change concerns, and announces it.
 func (f *Fleet) changed(target string, locations ...logicalcluster.Key) {
@@ -162,11 +174,13 @@ func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 	relevant := e.Added || e.Deleted
 	if !relevant && !e.Old.Status.LastHeartbeatTime.Equal(e.New.Status.LastHeartbeatTime) {
 		f.hearing.heard()
+		f.heard.Saw(key, 0)
 	}
 	if !relevant && e.Old.UID != e.New.UID {
 		// Deleted and made again between two looks: the old key is gone.
 		old := workloadv1alpha1.TargetKey(e.Key.Cluster, e.Old.UID)
 		f.targets.remove(old)
+		f.heard.Forget(old)
 		defer func() { f.changed(old, f.selecting(e.Key.Cluster)...) }()
 		relevant = true
 	}
@@ -176,6 +190,7 @@ func (f *Fleet) targetChanged(e informer.Event[*workloadv1alpha1.SyncTarget]) {
 	}
 	if e.Deleted {
 		f.targets.remove(key)
+		f.heard.Forget(key)
 	} else {
 		f.targets.set(key, targetEntry{e.Key, scheduling.NewTarget(e.Key.Cluster, e.New)})
 	}
@@ -238,18 +253,17 @@ func (f *Fleet) Assume(target string, namespace logicalcluster.Key) {
 		return
 	}
 	if f.assumed[target] == nil {
-		f.assumed[target] = map[logicalcluster.Key]time.Time{}
+		f.assumed[target] = map[logicalcluster.Key]steady.Instant{}
 	}
-	f.assumed[target][namespace] = f.deps.Clock.Now().Add(assumption)
+	f.assumed[target][namespace] = f.deps.Clock.Ago(0)
 }
 
 // Namespaces counts the namespaces that a target has, or was given a moment ago.
 func (f *Fleet) Namespaces(target string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.deps.Clock.Now()
-	for namespace, until := range f.assumed[target] {
-		if now.After(until) {
+	for namespace, since := range f.assumed[target] {
+		if f.deps.Clock.Age(since) > assumption {
 			delete(f.assumed[target], namespace)
 		}
 	}
@@ -274,6 +288,25 @@ func (f *Fleet) Target(key string) *scheduling.Target {
 		return nil
 	}
 	return e.target
+}
+
+// TargetAt is Target with the last heartbeat as the server itself has heard it, by the wall
+// clock as it shows now. A target that it has not heard yet was last heard before its start,
+// whenever that was.
+func (f *Fleet) TargetAt(now time.Time) func(key string) *scheduling.Target {
+	return func(key string) *scheduling.Target {
+		t := f.Target(key)
+		if t == nil || t.LastHeartbeat.IsZero() {
+			return t
+		}
+		seen := *t
+		if heard, ok := f.LastHeard(key, now); ok {
+			seen.LastHeartbeat = heard
+		} else if started := f.ListeningSince(now); seen.LastHeartbeat.After(started) {
+			seen.LastHeartbeat = started
+		}
+		return &seen
+	}
 }
 
 // SyncTarget returns the key of the SyncTarget object behind a target key.

@@ -20,6 +20,7 @@ import (
 	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/scheduling"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 // feed is an informer whose objects the test puts in and out.
@@ -121,7 +122,7 @@ func newFixture(t *testing.T) *fixture {
 			return "", errors.New("not found")
 		},
 		MayUse: func(*schedulingv1alpha1.Location, logicalcluster.Name) bool { return f.mayUse },
-		Clock:  f.clock,
+		Clock:  steady.Clock{Wall: f.clock, Steady: f.clock},
 	})
 	f.OnChange(func(c Change) {
 		said := c.Target

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 // deafAfter is how long nobody at all may be heard before the server doubts its own
@@ -18,34 +18,34 @@ const deafAfter = 15 * time.Second
 // elsewhere. So when it has heard nobody for a while, silence counts from when it hears
 // somebody again.
 type hearing struct {
-	clock clock.PassiveClock
+	clock steady.Clock
 	// started is when the server was.
-	started time.Time
+	started steady.Instant
 
 	mu sync.Mutex
 	// last is when anybody was last heard; from is when hearing began, after a time
-	// without.
-	last, from time.Time
+	// without. Zero is long ago.
+	last, from steady.Instant
 }
 
 // heard notes that a target has been heard.
 func (h *hearing) heard() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock.Now()
-	if now.Sub(h.last) > deafAfter {
+	now := h.clock.Ago(0)
+	if h.clock.Age(h.last) > deafAfter {
 		h.from = now
 	}
 	h.last = now
 }
 
-// since is the instant from which silence counts: now, while nobody is heard.
-func (h *hearing) since() time.Time {
+// since is the instant from which silence counts, by the wall clock as it shows now: now
+// itself, while nobody is heard.
+func (h *hearing) since(now time.Time) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock.Now()
-	if now.Sub(h.last) > deafAfter {
+	if h.clock.Age(h.last) > deafAfter {
 		return now
 	}
-	return h.from
+	return h.clock.At(h.from, now)
 }

@@ -7,12 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/13eedeaf/kcp/pkg/steady"
 )
 
 func TestHearing(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := clocktesting.NewFakePassiveClock(start)
-	h := &hearing{clock: clock, started: start}
+	h := &hearing{clock: steady.Clock{Wall: clock, Steady: clock}}
 	for _, step := range []struct {
 		what  string
 		at    time.Duration
@@ -32,7 +34,7 @@ func TestHearing(t *testing.T) {
 		if step.heard {
 			h.heard()
 		}
-		if got := h.since().Sub(start); got != step.want {
+		if got := h.since(clock.Now()).Sub(start); got != step.want {
 			t.Errorf("%s, after %s: silence counts from %s, want %s", step.what, step.at, got, step.want)
 		}
 	}
@@ -41,7 +43,7 @@ func TestHearing(t *testing.T) {
 // What the server writes itself, and what it finds at its start, is no sign of life.
 func TestFleetHears(t *testing.T) {
 	f := newFixture(t)
-	since := func() time.Duration { return f.clock.Now().Sub(f.HearingSince()) }
+	since := func() time.Duration { return f.clock.Now().Sub(f.HearingSince(f.clock.Now())) }
 	st := target("compute", "us-east1", "us")
 	early := metav1.NewTime(f.clock.Now())
 	st.Status.LastHeartbeatTime = &early

@@ -49,7 +49,7 @@ func (k Key) String() string { return k.GVR.GroupResource().String() + "|" + k.K
 type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
-	Clock     clock.WithTicker
+	Clock     clock.PassiveClock
 }
 
 // Controller reconciles the status of whatever targets report on.
@@ -78,7 +78,7 @@ func New(deps Deps) *Controller {
 		byObject:    map[Key]map[string]bool{},
 	}
 	c.loop = reconciler.New[Key]("status", c,
-		reconciler.WithWorkers(4), reconciler.WithClock(deps.Clock), reconciler.WithSynced(c.reports.WaitForSync, c.assignments.WaitForSync))
+		reconciler.WithWorkers(4), reconciler.WithSynced(c.reports.WaitForSync, c.assignments.WaitForSync))
 	c.reports.AddHandler(c.reportChanged)
 	c.assignments.AddHandler(func(e informer.Event[*schedulingv1alpha1.Assignment]) {
 		if !e.Added && !e.Deleted && e.Old.DeletionTimestamp.Equal(e.New.DeletionTimestamp) {

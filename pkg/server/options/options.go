@@ -25,6 +25,7 @@ import (
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
 	netutils "k8s.io/utils/net"
 )
 
@@ -45,6 +46,9 @@ type Options struct {
 	LoginIssuer   string
 	LoginClientID string
 	LoginScopes   []string
+
+	// Clock is the wall clock, nil for the machine's. It is no flag: tests set it.
+	Clock clock.PassiveClock
 
 	// ControlPlane are upstream's options.
 	ControlPlane *controlplaneoptions.Options
@@ -184,6 +188,9 @@ func (o *Options) Complete() (Completed, error) {
 		return Completed{}, fmt.Errorf("--root-directory %q: %w", o.RootDirectory, err)
 	}
 	c.RootDirectory = root
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
 	serving := c.ControlPlane.SecureServing
 	if c.ExternalHostname == "" {
 		c.ExternalHostname = "127.0.0.1"
