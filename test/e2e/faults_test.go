@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +37,9 @@ func TestFaults(t *testing.T) {
 		{"Lesson02 EvictAfterSurvivesRestart", testEvictAfter},
 		{"SyncerCutOff", testSyncerCutOff},
 		{"Lesson09 StreamUntilDeadline", testStreamUntilDeadline},
+		{"Lesson25 TwoReplicas", testTwoReplicas},
 		{"EtcdStopped", testEtcdStopped},
+		{"EtcdKilled", testEtcdKilled},
 		{"GatewayCutOff", testGatewayCutOff},
 		{"Lesson13 Lesson16 HeartbeatLost", testHeartbeatLost},
 		{"DeleteSyncTarget", testDeleteTarget},
@@ -113,35 +114,13 @@ var stagesHeld = map[string]string{
 // lets the namespaces go on.
 func (w *world) hold(t *testing.T, from, to string) (release func()) {
 	t.Helper()
-	w.label(t, from, true)
-	w.label(t, to, false)
-	services := w.clusters[to].kube.CoreV1().Services(metav1.NamespaceDefault)
-	taken := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "takes-the-port"},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: int32(heldApplying.nodePort)}}},
-	}
-	if _, err := services.Create(t.Context(), taken, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	labels := []string{heldPods.podLabel, heldGateway.extraLabel}
+	w.label(t, from, true, labels...)
+	w.label(t, to, false, labels...)
+	freePort := w.takePort(t, to, heldApplying)
 	return func() {
-		w.label(t, to, true)
-		if err := services.Delete(t.Context(), taken.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// label gives a cluster's node the labels that held applications want, or takes them.
-func (w *world) label(t *testing.T, cluster string, on bool) {
-	t.Helper()
-	value := "null"
-	if on {
-		value = `"yes"`
-	}
-	c := w.clusters[cluster]
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s,%q:%s}}}`, heldPods.podLabel, value, heldGateway.extraLabel, value)
-	if _, err := c.kube.CoreV1().Nodes().Patch(t.Context(), c.NodeName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
+		w.label(t, to, true, labels...)
+		freePort()
 	}
 }
 
@@ -157,55 +136,13 @@ func (w *world) drainHeld(t *testing.T, cluster string) {
 	})
 }
 
-// With a namespace in every stage of a handover each part is killed and started again.
-// Then everything arrives, nothing that had arrived is deleted, and no client notices.
-func testKillAtEveryStage(t *testing.T, w *world, shop app) {
-	from, to := w.sides(t, shop)
-	w.patch(t, to, map[string]any{"unschedulable": true})
-	w.label(t, from, true)
-	w.deploy(t, held...)
-	w.patch(t, to, map[string]any{"unschedulable": nil})
-	release := w.hold(t, from, to)
-	// Through the gateway that lives on.
-	stream := w.prober.socket(t, w.gateways[1].address, heldDraining.host())
-	w.drainHeld(t, from)
-	before := w.uids(t, to)
-	staying := w.uidsOf(t, from, heldApplying, heldPods, heldGateway, heldDraining)
-
-	w.server.restart(t)
-	w.clusters[from].syncer.restart(t)
-	w.clusters[to].syncer.restart(t)
-	w.gateways[0].restart(t)
-	w.serverReady(t)
-	for name := range w.clusters {
-		w.ready(t, name)
-	}
-	// What has not moved goes on waiting, and is whole.
-	eventually(t, settleLimit, "the stages are as before", func() (bool, string) {
-		got, want := w.stages(t, from), map[string]string{}
-		for _, a := range []app{heldApplying, heldPods, heldGateway, heldDraining} {
-			want[a.namespace] = stagesHeld[a.namespace]
-		}
-		delete(got, "shop")
-		delete(got, heldRemoving.namespace)
-		diff := cmp.Diff(want, got)
-		return diff == "", diff
-	})
-	w.kept(t, from, staying)
-	if err := stream.echo(); err != nil {
-		t.Errorf("the stream broke: %v", err)
-	}
-	release()
-	stream.close()
-	w.settles(t, settleLimit, to, append(held, shop)...)
-	w.kept(t, to, before)
-	w.noFailures(t)
-	w.uncordon(t, from)
-}
-
 // Uncordon calls off what has not begun to leave, and keeps what has.
 func testUncordonAtEveryStage(t *testing.T, w *world, shop app) {
 	from, to := w.sides(t, shop)
+	w.patch(t, to, map[string]any{"unschedulable": true})
+	w.label(t, from, true, heldPods.podLabel, heldGateway.extraLabel)
+	w.deploy(t, held...)
+	w.patch(t, to, map[string]any{"unschedulable": nil})
 	release := w.hold(t, from, to)
 	defer release()
 	stream := w.prober.socket(t, w.gateways[1].address, heldDraining.host())

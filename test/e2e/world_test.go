@@ -34,6 +34,8 @@ const (
 	serverURL     = "https://" + serverAddress
 	// Ports of the links: each agent reaches the server through one of its own.
 	firstLinkPort = 7001
+	// The port of the link of a syncer's second replica.
+	secondLinkPort = 7101
 )
 
 // gatewayAddresses are where clients reach the gateways.
