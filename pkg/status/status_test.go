@@ -143,7 +143,7 @@ conditions:
 			reports: []*workloadv1alpha1.SyncReport{report(t, "a", "{observedGeneration: 5, replicas: 2}", uid("former")), report(t, "b", "{observedGeneration: 1, replicas: 1}")},
 			want:    "{observedGeneration: 3, replicas: 1}",
 		},
-		"lesson 7: with no target the counts are zero": {
+		"Lesson07 with no target the counts are zero": {
 			object: "{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 2}, status: {observedGeneration: 3, replicas: 2, availableReplicas: 2, conditions: [{type: Available, status: 'True'}]}}",
 			want:   "{observedGeneration: 3}",
 		},

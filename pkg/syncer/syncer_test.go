@@ -246,7 +246,7 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-func TestFailureIsReported(t *testing.T) {
+func TestLesson27FailureIsReported(t *testing.T) {
 	w := newWorld(t)
 	w.assign()
 	w.start()
@@ -267,7 +267,7 @@ func TestFailureIsReported(t *testing.T) {
 	w.eventually("the report has gone with the failure", func() bool { return w.report("services", "", "web") == nil })
 }
 
-func TestDriftIsRepaired(t *testing.T) {
+func TestLesson24DriftIsRepaired(t *testing.T) {
 	w := deployed(t)
 	client := w.kube.CoreV1().ConfigMaps(w.namespace)
 	patch := `{"data":{"color":"green","more":"kept"}}`
@@ -300,7 +300,7 @@ func TestDeletionIsFollowed(t *testing.T) {
 }
 
 // A stream that ends, or comes back with a hole, is no reason to delete anything.
-func TestNothingIsDeletedWithoutProof(t *testing.T) {
+func TestLesson14NothingIsDeletedWithoutProof(t *testing.T) {
 	w := deployed(t)
 	before := w.uids()
 	marker := 0
@@ -412,7 +412,7 @@ func TestUnassigned(t *testing.T) {
 
 // When its SyncTarget is gone the syncer removes its own namespaces, and nothing that
 // only looks like one.
-func TestRetired(t *testing.T) {
+func TestLesson29Retired(t *testing.T) {
 	w := deployed(t)
 	w.stop()
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -560,7 +560,7 @@ spec: {target: %[1]s}`, w.id.targetKey))
 	}
 }
 
-func TestSecondReplicaTakesOver(t *testing.T) {
+func TestLesson25SecondReplicaTakesOver(t *testing.T) {
 	w := newWorld(t)
 	w.put("configmaps", settings)
 	w.assign()
@@ -597,7 +597,7 @@ func TestHeartbeat(t *testing.T) {
 
 // What the manifest grants: all that the syncer needs in its own namespaces, which the
 // other tests show, and nothing elsewhere.
-func TestFence(t *testing.T) {
+func TestLesson21Fence(t *testing.T) {
 	w := deployed(t)
 	client, err := kubernetes.NewForConfig(w.syncer)
 	if err != nil {

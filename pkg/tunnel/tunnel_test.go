@@ -256,8 +256,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSlowReaderHoldsUpNoOther has one stream full of data that nobody reads.
-func TestSlowReaderHoldsUpNoOther(t *testing.T) {
+// TestLesson19SlowReaderHoldsUpNoOther has one stream full of data that nobody reads.
+func TestLesson19SlowReaderHoldsUpNoOther(t *testing.T) {
 	s := newServer(t)
 	s.open(t, "east", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/log" {

@@ -145,7 +145,7 @@ func TestCutInMidBurst(t *testing.T) {
 	}
 }
 
-func TestSlowStreamEnds(t *testing.T) {
+func TestLesson19SlowStreamEnds(t *testing.T) {
 	w := newWorld(t)
 	east := w.register("east")
 	w.put("assignments", assignment("c1", "ns", east))

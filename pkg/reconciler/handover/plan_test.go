@@ -30,7 +30,7 @@ func TestPlan(t *testing.T) {
 			newScene().on("east").pods("east", 2).to("east"),
 			"east: [Serving] ",
 		},
-		"lesson 3: make before break": {
+		"Lesson03 make before break": {
 			newScene().on("east").pods("east", 2).to("west", drained("east")),
 			`
 create west
@@ -44,7 +44,7 @@ east: [Serving] waiting for the replacement: west at Location "default": Deploym
 west: [Syncing] Deployment "web" has not been applied yet
 east stage Applying`,
 		},
-		"lesson 6: pods of the new side are not ready": {
+		"Lesson06 pods of the new side are not ready": {
 			newScene().on("east").on("west").pods("east", 2).pods("west", 1).to("west", drained("east")),
 			`
 east: [Serving] waiting for the replacement: west at Location "default": Deployment "web": 1 of 2 pods are available
@@ -139,7 +139,7 @@ west: [Serving]
 east stage Draining
 next +9s`,
 		},
-		"lesson 8: the old side drains until the gateway has switched, deadline or not": {
+		"Lesson08 the old side drains until the gateway has switched, deadline or not": {
 			newScene().ingress().on("east", draining, deadline(-time.Hour)).on("west").pods("east", 2).pods("west", 2).gateway("g", 9*time.Second, sends("east", 2), sends("west", 2)).to("west", drained("east")),
 			`
 east: [Draining] gateway "g" has not confirmed that it sends nothing new there
@@ -155,7 +155,7 @@ west: [Serving]
 east stage Draining
 next +9s`,
 		},
-		"lesson 9: something is in flight, the clock starts at the observed switch": {
+		"Lesson09 something is in flight, the clock starts at the observed switch": {
 			newScene().ingress().on("east", draining).on("west").pods("east", 2).pods("west", 2).gateway("g", 9*time.Second, stopped("east", 2, 3), sends("west", 2)).to("west", drained("east")),
 			`
 east: Draining until +1m0s [Draining] 3 in flight, waited for until 2030-01-01T00:01:00Z
@@ -202,7 +202,7 @@ delete east
 east stage Removing
 next +9s`,
 		},
-		"lesson 5: the deadline never takes the last healthy copy": {
+		"Lesson05 the deadline never takes the last healthy copy": {
 			newScene().on("east", draining, deadline(-time.Hour)).on("west").pods("east", 2).pods("west", 1).to("west", drained("east")),
 			`
 east: [Draining] waiting for the replacement: west at Location "default": Deployment "web": 1 of 2 pods are available
@@ -216,7 +216,7 @@ east: Active [Serving] waiting for the replacement: west at Location "default": 
 west: [Syncing] Deployment "web": 0 of 2 pods are available
 east stage WaitingForPods`,
 		},
-		"lesson 4: nothing can take over": {
+		"Lesson04 nothing can take over": {
 			newScene().on("east").pods("east", 2).to("east", drained("east")).blocked("no other target can take over: west: cordoned"),
 			`
 east: [Serving] drained, but it stays: no other target can take over: west: cordoned
@@ -230,7 +230,7 @@ west: [Syncing] waiting for the replacement: east at Location "default" is being
 east stage Blocked
 west stage Pending`,
 		},
-		"lesson 10: uncordon calls off what has not moved": {
+		"Lesson10 uncordon calls off what has not moved": {
 			newScene().on("east").on("west").pods("east", 2).pods("west", 1).to("east"),
 			`
 east: [Serving] 
@@ -263,7 +263,7 @@ east: [Serving] waiting for the replacement: west at Location "default": Deploym
 west: [Syncing] Deployment "web": 1 of 2 pods are available
 east stage WaitingForPods`,
 		},
-		"lesson 13: a dead target keeps its copy until the replacement serves": {
+		"Lesson13 a dead target keeps its copy until the replacement serves": {
 			newScene().silent("east").on("east").on("west").pods("east", 2).pods("west", 1).to("west", scheduling.Move{Target: "east", Reason: "silent", Dead: true}),
 			`
 east: [Serving] waiting for the replacement: west at Location "default": Deployment "web": 1 of 2 pods are available
@@ -277,7 +277,7 @@ west: [Serving]
 delete east
 east stage Removing`,
 		},
-		"lesson 16: its finalizer fences its return": {
+		"Lesson16 its finalizer fences its return": {
 			newScene().silent("east").on("east", deleting).on("west").pods("west", 2).to("west"),
 			`
 east: [Removing] the target is silent; its copy is removed when it returns
@@ -291,7 +291,7 @@ east: [Removing] waiting for the target to remove its copy
 west: [Serving] 
 east stage Removing`,
 		},
-		"lesson 17: nobody waits for a target that is gone": {
+		"Lesson17 nobody waits for a target that is gone": {
 			newScene().gone("east").on("east", deleting).on("west").pods("west", 2).to("west"),
 			`
 west: [Serving] 

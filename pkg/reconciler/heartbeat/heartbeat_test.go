@@ -112,7 +112,7 @@ func TestDrain(t *testing.T) {
 		"an earlier one":       {drained, nil, "", 0},
 		"in the future":        {evict(time.Hour), map[string]string{"a": "Pending"}, "Waiting 1", time.Hour},
 		"under way":            {evict(0), map[string]string{"a": "Applying", "b": "Blocked"}, "Draining 2: b Blocked, a Applying; Drained False Draining", progress},
-		"lesson 4: blocked":    {evict(0), map[string]string{"b": "Blocked", "a": "Blocked"}, "Blocked 2: a Blocked, b Blocked; Drained False Blocked", progress},
+		"Lesson04 blocked":     {evict(0), map[string]string{"b": "Blocked", "a": "Blocked"}, "Blocked 2: a Blocked, b Blocked; Drained False Blocked", progress},
 		"nothing left":         {evict(0), nil, "Empty 0; Drained True Empty", 0},
 		"deletion drains":      {deleted, map[string]string{"a": "Removing"}, "Draining 1: a Removing; Drained False Draining", progress},
 		"deletion, blocked":    {deleted, map[string]string{"a": "Blocked"}, "Blocked 1: a Blocked; Drained False Blocked", progress},

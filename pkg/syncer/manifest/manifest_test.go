@@ -118,7 +118,7 @@ func TestRenderFlags(t *testing.T) {
 }
 
 // Two control planes, or two SyncTargets of one, share nothing.
-func TestInstancesDoNotMeet(t *testing.T) {
+func TestLesson18InstancesDoNotMeet(t *testing.T) {
 	a, b := options(), options()
 	b.SyncTargetCluster = "elsewhere"
 	first := documents(t, a)
@@ -131,7 +131,7 @@ func TestInstancesDoNotMeet(t *testing.T) {
 
 // Secrets, ConfigMaps, events and the ways into pods may be in no role that holds for the
 // whole cluster.
-func TestLeastPrivilege(t *testing.T) {
+func TestLesson21LeastPrivilege(t *testing.T) {
 	id := names.InstanceID("compute", "uid-1")
 	role := func(o Options, name string) []rbacv1.PolicyRule {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/13eedeaf/kcp/pkg/syncer/names"
 )
 
-// TestRemoval pins that all that Render makes is removed: by name, or with its namespace.
-func TestRemoval(t *testing.T) {
+// TestLesson29Removal pins that all that Render makes is removed: by name, or with its namespace.
+func TestLesson29Removal(t *testing.T) {
 	o := options()
 	o.Image = "example.com/syncer:v1"
 	id := names.InstanceID(o.SyncTargetCluster, o.SyncTargetUID)
