@@ -16,6 +16,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
@@ -37,6 +38,10 @@ const serviceAccountIssuer = "https://kubernetes.default.svc"
 
 // etcdTimeout is how long an external etcd may take to answer when the server starts.
 const etcdTimeout = 10 * time.Second
+
+// abandonAfter is how long a server whose etcd has failed takes to end in good order. Most of
+// what it would wait for waits for etcd itself, which will never answer.
+const abandonAfter = 5 * time.Second
 
 // Server is an assembled server. New makes it, Run runs it once.
 type Server struct {
@@ -179,17 +184,30 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.parts.fail = func(err error) { cancel(err) }
+	abandon := make(chan struct{})
 	if s.etcd != nil {
 		go func() {
 			select {
 			case err := <-s.etcd.Failed():
+				klog.FromContext(ctx).Error(err, "The server ends, for it has lost its etcd")
 				cancel(err)
+				time.AfterFunc(abandonAfter, func() { close(abandon) })
 			case <-ctx.Done():
 			}
 		}()
 	}
-	err := s.generic.PrepareRun().RunWithContext(ctx)
-	s.parts.wait()
+	ended := make(chan error, 1)
+	go func() {
+		err := s.generic.PrepareRun().RunWithContext(ctx)
+		s.parts.wait()
+		ended <- err
+	}()
+	var err error
+	select {
+	case err = <-ended:
+	case <-abandon:
+		// What still waits is gone with the process.
+	}
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}

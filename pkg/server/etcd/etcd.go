@@ -109,7 +109,11 @@ func (s *Server) watch(dir, logFile string) {
 	case <-s.etcd.Server.StopNotify():
 		return
 	}
-	s.failed <- fmt.Errorf("the embedded etcd on %q failed (log: %s): %w", dir, logFile, err)
+	err = fmt.Errorf("the embedded etcd on %q failed (log: %s): %w", dir, logFile, err)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = fmt.Errorf("%w: make room on its disk and start the server again; nothing that was acknowledged is lost", err)
+	}
+	s.failed <- err
 }
 
 // Failed delivers the error of an etcd that fails while it runs. Nothing that is stored in
