@@ -29,16 +29,17 @@ code=$(cat "$work/code")
 
 # The header keeps the size and the title only. What comes within a tenth of a second is one
 # event, since each is a picture of its own in the SVG. Nobody watches a wait: none is longer
-# than a second and a half. Times need no more than milliseconds.
+# than a second; but the end stays for three. Times need no more than milliseconds.
 jq -c -s --arg title "kcp: $story" '
   (.[0] | {version, width, height, title: $title}),
   ((reduce .[1:][] as [$at, $kind, $data] ([];
      if length > 0 and .[-1][1] == $kind and $at - .[-1][0] < 0.1
      then .[-1][2] += $data else . + [[$at, $kind, $data]] end)) as $events |
    foreach $events[] as [$at, $kind, $data] ({was: 0, now: 0};
-     {now: (.now + ([$at - .was, 1.5] | min)), was: $at};
+     {now: (.now + ([$at - .was, 1] | min)), was: $at};
      [(.now * 1000 | round / 1000), $kind, $data]))' \
   "$work/raw.cast" >"$work/demo.cast"
+tail -n 1 "$work/demo.cast" | jq -c '[.[0] + 3, "o", "\u001b[0m"]' >>"$work/demo.cast"
 if grep -nE "$root|$HOME/|$KCP_BIN" "$work/demo.cast"; then
   echo "error: the recording shows paths of this machine" >&2
   exit 1

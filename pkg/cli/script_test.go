@@ -23,7 +23,8 @@
 //	                                                        kubeconfig's and atomicfile's tests
 //	13 insecure warns each time; no secret is a flag        output, login_trouble, TestFlags
 //	14 progress on a terminal, lines elsewhere; --timeout
-//	   names what is missing                                terminal, workspace, drain, console.TestProgress…
+//	   names what is missing                                terminal, workspace, drain, unsync, console.TestProgress…,
+//	                                                        workload.TestShow, workload.TestSummary
 //	15 completion within a second, silent on failure        completion, TestArgumentsComplete,
 //	                                                        TestFlagValuesComplete
 //	16 help has an example each; version works offline      help, TestHelp

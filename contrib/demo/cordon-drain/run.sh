@@ -280,7 +280,8 @@ no_failures
 # ---------------------------------------------------------------------------------------
 step "10. A cluster leaves for good"
 as_admin
-run kubectl kcp workload unsync "$TO" --cluster-kubeconfig "$PHYSICAL_DIR/$TO/kubeconfig" --yes
+run kubectl kcp workload unsync "$TO" --cluster-kubeconfig "$PHYSICAL_DIR/$TO/kubeconfig" --yes 2>&1 | tee "$DEMO_DIR/unsync.out"
+assert "it was drained before its syncer was removed" awk '/shop +gone/ {gone = 1} /Removing the syncer/ && !gone {exit 1} END {exit !gone}' "$DEMO_DIR/unsync.out"
 stop "syncer-$TO"
 run kubectl kcp workload list
 assert "$TO is not registered any more" [ "$(admin get synctargets -o jsonpath='{.items[*].metadata.name}')" = "$FROM" ]
