@@ -73,6 +73,7 @@ home_of_alice() {
 }
 # background NAME TEXT SCRIPT goes on until the test ends, and has said TEXT when this returns.
 background() {
+  : >"$WORK/background-$1.log"
   setsid bash -euo pipefail -c "$3" >"$WORK/background-$1.log" 2>&1 </dev/null &
   echo $! >>"$WORK/pids"
   local end=$((SECONDS + 60))
