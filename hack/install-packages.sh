@@ -11,6 +11,8 @@ for package in "${!command_of[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${command_of[$package]}" >/dev/null || missing+=("$package")
 done
 [ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+# The package busybox has the same command, but one that needs libraries.
+[ "$(dpkg-query -Wf '${Status}' busybox-static 2>/dev/null)" = "install ok installed" ] || missing+=(busybox-static)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ]; then

@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -29,6 +33,7 @@ func TestPods(t *testing.T) {
 	}{
 		{"Logs", p.testLogs},
 		{"Exec", p.testExec},
+		{"Copy", p.testCopy},
 		{"PortForward", p.testPortForward},
 		{"UsersOwnPod", p.testUsersOwnPod},
 		{"DeleteRestarts", p.testDeleteRestarts},
@@ -89,6 +94,26 @@ func (p *podsWorld) testExec(t *testing.T) {
 				t.Errorf("the command's code is lost: %v, want 3", err)
 			}
 		})
+	}
+}
+
+// kubectl cp is exec of tar, in both directions.
+func (p *podsWorld) testCopy(t *testing.T) {
+	pod, dir := p.pod(t), t.TempDir()
+	// More than a stream's window, and nothing that compresses or repeats by chance.
+	content := make([]byte, 1<<20)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range content {
+		content[i] = byte(random.UintN(256))
+	}
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	if err := os.WriteFile(from, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.kubectl(t, "cp", from, pod+":/tmp/there")
+	p.kubectl(t, "cp", pod+":/tmp/there", to)
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("a file that was copied there and back: %d bytes, %v; want the same %d", len(got), err, len(content))
 	}
 }
 

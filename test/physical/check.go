@@ -52,6 +52,9 @@ func Check(binDir string) error {
 			lack("CNI plugin "+p, "containernetworking-plugins")
 		}
 	}
+	if _, err := readStatic(busybox); err != nil {
+		lack("a static busybox", "busybox-static")
+	}
 	errs := []error{}
 	if len(missing) > 0 {
 		errs = append(errs, fmt.Errorf("not installed: %s; on Debian or Ubuntu:\n  apt-get install -y --no-install-recommends %s",

@@ -1,4 +1,4 @@
-// Package image builds container images out of single static executables,
+// Package image builds container images out of static executables,
 // without a container engine, as archives of the kind "docker save" writes and
 // containerd imports. The same input gives the same bytes.
 package image
@@ -11,11 +11,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"time"
 )
 
-// Image is an image with one file in it.
+// Image is an image of one executable, and of the tools that some want beside it.
 type Image struct {
 	// Name includes the tag.
 	Name string
@@ -24,6 +26,9 @@ type Image struct {
 	Path string
 	// Executable is its content.
 	Executable []byte
+	// Tools are further static executables, by absolute path. With any there is also a
+	// /tmp, to which everybody may write.
+	Tools map[string][]byte
 	// Env is the environment, as NAME=value.
 	Env []string
 	// Architecture in Go's terms.
@@ -109,24 +114,37 @@ func Write(w io.Writer, images ...Image) error {
 	return nil
 }
 
-// layer is the filesystem: the executable and the directories above it.
+// layer is the filesystem: the executables and the directories above them.
 func (i Image) layer() ([]byte, error) {
-	if !path.IsAbs(i.Path) || path.Clean(i.Path) != i.Path {
-		return nil, fmt.Errorf("image %q: path %q of the executable is not absolute and clean", i.Name, i.Path)
+	files := maps.Clone(i.Tools)
+	if files == nil {
+		files = map[string][]byte{}
+	}
+	files[i.Path] = i.Executable
+	dirs := map[string]int64{}
+	for file := range files {
+		if !path.IsAbs(file) || path.Clean(file) != file {
+			return nil, fmt.Errorf("image %q: path %q of an executable is not absolute and clean", i.Name, file)
+		}
+		for d := path.Dir(file); d != "/"; d = path.Dir(d) {
+			dirs[d] = 0o755
+		}
+	}
+	if len(i.Tools) > 0 {
+		dirs["/tmp"] = 0o1777
 	}
 	buf := &bytes.Buffer{}
 	layer := tar.NewWriter(buf)
-	dirs := []string{}
-	for d := path.Dir(i.Path); d != "/"; d = path.Dir(d) {
-		dirs = append([]string{d[1:] + "/"}, dirs...)
-	}
-	for _, d := range dirs {
-		if err := layer.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d, Mode: 0o755, ModTime: epoch}); err != nil {
+	// Sorted, a directory comes before what is in it.
+	for _, d := range slices.Sorted(maps.Keys(dirs)) {
+		if err := layer.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d[1:] + "/", Mode: dirs[d], ModTime: epoch}); err != nil {
 			return nil, fmt.Errorf("image %q: cannot write layer: %w", i.Name, err)
 		}
 	}
-	if err := addFile(layer, i.Path[1:], 0o755, i.Executable); err != nil {
-		return nil, fmt.Errorf("image %q: %w", i.Name, err)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		if err := addFile(layer, file[1:], 0o755, files[file]); err != nil {
+			return nil, fmt.Errorf("image %q: %w", i.Name, err)
+		}
 	}
 	if err := layer.Close(); err != nil {
 		return nil, fmt.Errorf("image %q: cannot write layer: %w", i.Name, err)

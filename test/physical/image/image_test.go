@@ -50,6 +50,32 @@ func sum(s string) string {
 	return hex.EncodeToString(d[:])
 }
 
+func TestTools(t *testing.T) {
+	archive := &bytes.Buffer{}
+	img := Image{Name: "demo.local/app:v1", Path: "/app", Executable: []byte("the app"), Tools: map[string][]byte{"/bin/tar": []byte("tar")}}
+	if err := Write(archive, img); err != nil {
+		t.Fatal(err)
+	}
+	var manifests []manifest
+	entries := read(t, archive.Bytes())
+	if err := json.Unmarshal([]byte(entries["manifest.json"].Content), &manifests); err != nil {
+		t.Fatalf("manifest.json: %v", err)
+	}
+	want := map[string]entry{
+		"bin/":    {Mode: 0o755, Dir: true, Time: epoch},
+		"tmp/":    {Mode: 0o1777, Dir: true, Time: epoch},
+		"bin/tar": {Mode: 0o755, Content: "tar", Time: epoch},
+		"app":     {Mode: 0o755, Content: "the app", Time: epoch},
+	}
+	if diff := cmp.Diff(want, read(t, []byte(entries[manifests[0].Layers[0]].Content))); diff != "" {
+		t.Errorf("layer (-want +got):\n%s", diff)
+	}
+	img.Tools = map[string][]byte{"bin/tar": nil}
+	if err := Write(&bytes.Buffer{}, img); err == nil {
+		t.Error("a tool at a relative path is taken")
+	}
+}
+
 func TestWrite(t *testing.T) {
 	v1 := Image{Name: "demo.local/app:v1", Path: "/usr/bin/app", Executable: []byte("the app"), Env: []string{"DEMO_VERSION=v1"}, Architecture: "amd64"}
 	v2 := v1
