@@ -273,6 +273,7 @@ func (f *fake) serveREST(w http.ResponseWriter, r *http.Request, t target) {
 		merge(obj, decode(r))
 		reply(w, http.StatusOK, f.put(t.path, t.resource, obj))
 	case http.MethodDelete:
+		f.count("delete-" + t.resource)
 		if t.resource != "synctargets" || !f.is("synctarget", "stays") {
 			f.mu.Lock()
 			delete(f.objects, t.path+"/"+t.resource+"/"+t.name)

@@ -34,6 +34,9 @@ import (
 const (
 	// syncersNamespace holds the syncers' service accounts in the compute workspace.
 	syncersNamespace = "kcp-syncers"
+	// targetUIDAnnotation of a syncer's service account is the uid of the SyncTarget that
+	// it was made for.
+	targetUIDAnnotation = "workload.kcp.io/synctarget-uid"
 	// tokenLifetime is asked for; the server may grant less.
 	tokenLifetime = 365 * 24 * time.Hour
 )
@@ -97,7 +100,7 @@ func (s *Sync) Do(ctx context.Context, in SyncInput) error {
 		return problem.New("the server did not say in which cluster sync target %q stands (annotation %q)", in.Name, logicalcluster.AnnotationKey).
 			Hint("see its version: kubectl kcp version")
 	}
-	if err := s.identity(ctx, in.Name); err != nil {
+	if err := s.identity(ctx, target); err != nil {
 		return err
 	}
 	token, err := s.token(ctx, in.Name)
@@ -176,7 +179,8 @@ func (s *Sync) target(ctx context.Context, in SyncInput) (*workloadv1alpha1.Sync
 func roleName(target string) string { return "kcp-syncer-" + target }
 
 // identity makes the service account that may sync this one target.
-func (s *Sync) identity(ctx context.Context, name string) error {
+func (s *Sync) identity(ctx context.Context, target *workloadv1alpha1.SyncTarget) error {
+	name := target.Name
 	namespaces, err := s.Session.Namespaces(s.Session.Path)
 	if err != nil {
 		return err
@@ -196,8 +200,7 @@ func (s *Sync) identity(ctx context.Context, name string) error {
 	if err := ensure(ctx, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: syncersNamespace}}, nil); err != nil {
 		return err
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: syncersNamespace}}
-	if err := ensure(ctx, accounts, account, nil); err != nil {
+	if err := ensureAccount(ctx, accounts, target); err != nil {
 		return err
 	}
 	rules := []rbacv1.PolicyRule{
@@ -223,6 +226,26 @@ func (s *Sync) identity(ctx context.Context, name string) error {
 		found.Subjects = subjects
 		return same
 	})
+}
+
+// ensureAccount makes the service account of a target's syncer. One that was made for an
+// earlier SyncTarget of that name is replaced: the right to sync goes by name, so that its
+// tokens would be good for this target as well, and they end with the account.
+func ensureAccount(ctx context.Context, accounts *session.Client[*corev1.ServiceAccount, *corev1.ServiceAccountList], target *workloadv1alpha1.SyncTarget) error {
+	found, err := accounts.Get(ctx, target.Name, metav1.GetOptions{})
+	switch {
+	case err == nil && found.Annotations[targetUIDAnnotation] == string(target.UID):
+		return nil
+	case err == nil:
+		err = accounts.Delete(ctx, target.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(found.UID)}})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Name: target.Name, Namespace: syncersNamespace, Annotations: map[string]string{targetUIDAnnotation: string(target.UID)},
+	}}, metav1.CreateOptions{})
+	return err
 }
 
 // ensure creates an object, or brings one that is there into shape. The function
