@@ -104,6 +104,14 @@ func TestCredentials(t *testing.T) {
 			r := p.do(http.MethodGet, in(own), "")
 			return r.code == http.StatusUnauthorized, fmt.Sprint(r.code)
 		})
+		// One that is made under its name is another.
+		makeServiceAccount(t, alice.kube(own), "default", "robot")
+		if r := bearer(t, s, issue()).do(http.MethodGet, in(own), ""); r.code != http.StatusOK {
+			t.Errorf("a token of the new account: %d, want 200", r.code)
+		}
+		if r := p.do(http.MethodGet, in(own), ""); r.code != http.StatusUnauthorized {
+			t.Errorf("a token of the account before: %d, want 401", r.code)
+		}
 	})
 
 	t.Run("expired client certificate", func(t *testing.T) {
