@@ -63,6 +63,7 @@ type parts struct {
 
 	authenticator authenticator.Request
 	authorizer    locationadmission.Authorizer
+	wall          clock.PassiveClock
 	controllers   []controller
 	fleet         *placement.Fleet
 	handovers     *handover.Controller
@@ -76,7 +77,7 @@ type parts struct {
 type controller interface{ Run(ctx context.Context) }
 
 func newParts(o options.Completed, cfg *config, data content) (*parts, error) {
-	p := &parts{url: o.URL, authorizer: cfg.authorizer}
+	p := &parts{url: o.URL, authorizer: cfg.authorizer, wall: o.Clock}
 	var err error
 	if p.clients, err = clients.New(cfg.loopback()); err != nil {
 		return nil, err
@@ -186,6 +187,7 @@ func (p *parts) mount(ctx context.Context, m mux, api http.Handler) {
 		Resolve:            p.index.Resolve,
 		EffectiveLocations: p.effectiveLocations,
 		Tunnels:            &p.tunnels,
+		Clock:              p.wall,
 	}))
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/utils/clock"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -43,6 +44,8 @@ type Config struct {
 	EffectiveLocations func(ctx context.Context, cluster logicalcluster.Name) ([]*schedulingv1alpha1.Location, error)
 	// Tunnels receives the tunnels that syncers open.
 	Tunnels *tunnel.Tunnels
+	// Clock says when syncers and gateways were heard.
+	Clock clock.PassiveClock
 }
 
 // Handler serves the virtual workspaces.

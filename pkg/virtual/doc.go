@@ -43,6 +43,11 @@
 // namespaces that it was told of. For an Assignment that appears later, its objects may
 // come before or after it, since streams are not ordered among themselves.
 //
+// # Time
+//
+// When a syncer or a gateway was heard is stamped here, by the server's clock: what the
+// clock of another machine says cannot make it look silent, or alive.
+//
 // # Locks
 //
 // The lock of an informer, then assignments.mu, then hub.mu; none is taken in another

@@ -69,7 +69,7 @@ func (h *Handler) gateway() *workspace {
 		{
 			gvr: clients.GatewayInstancesResource, kind: "GatewayInstance",
 			audience: shown,
-			write:    &writeRule{verbs: all, check: inRoot},
+			write:    &writeRule{verbs: all, check: inRoot, stamp: stampRenewal},
 		},
 	}}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -46,6 +48,8 @@ func (h *Handler) heartbeat(c *call, path string) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	status["syncProtocol"] = syncer.Protocol
+	// Others compare it with this server's clock; what the syncer's says is no help.
+	status["lastSyncerHeartbeatTime"] = h.config.Clock.Now().UTC().Format(time.RFC3339)
 	b, err := json.Marshal(map[string]any{
 		// Another SyncTarget that has got the name is not this syncer's.
 		"metadata": map[string]any{"uid": c.scope.uid},
@@ -62,4 +66,11 @@ func fromUnstructured(obj *unstructured.Unstructured, into any) error {
 		return fmt.Errorf("cannot read %s %q: %w", obj.GetKind(), obj.GetName(), err)
 	}
 	return nil
+}
+
+// stampRenewal sets when a gateway has renewed its lease, wherever it says that it has.
+func stampRenewal(body map[string]any, now time.Time) {
+	if spec, ok := body["spec"].(map[string]any); ok && spec["renewTime"] != nil {
+		spec["renewTime"] = now.UTC().Format(metav1.RFC3339Micro)
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
@@ -33,6 +34,9 @@ import (
 	"github.com/13eedeaf/kcp/pkg/tunnel"
 	"github.com/13eedeaf/kcp/pkg/version"
 )
+
+// serverTime is what the server's clock shows.
+var serverTime = time.Date(2030, 1, 1, 0, 0, 0, 123456000, time.UTC)
 
 // world is a small API server: objects of all clusters under one revision, an
 // http.Handler over them, and informers that follow them and can be held back.
@@ -98,6 +102,7 @@ func newWorld(t *testing.T) *world {
 		Authorizer: w,
 		API:        http.HandlerFunc(w.serveAPI),
 		Tunnels:    &tunnel.Tunnels{},
+		Clock:      clocktesting.NewFakePassiveClock(serverTime),
 		Resolve: func(_ context.Context, p logicalcluster.Path) (logicalcluster.Name, error) {
 			if p == "root:org" {
 				return "org", nil

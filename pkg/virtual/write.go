@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,8 @@ type writeRule struct {
 	// patch makes the JSON patch that is forwarded in place of what the client sent, for
 	// rules that compare the whole object, which may change after the check. Optional.
 	patch func(c change) []map[string]any
+	// stamp sets fields of the body that are the server's to say. Optional.
+	stamp func(body map[string]any, now time.Time)
 	// check refuses a change with an error that says why. Nil allows all.
 	check func(s *scope, c change) error
 }
@@ -85,6 +88,9 @@ func (ws *workspace) write(c *call, res *resource, info *request.RequestInfo, cl
 	body, err := readBody(c)
 	if err != nil {
 		return err
+	}
+	if rule.stamp != nil {
+		rule.stamp(body.object, ws.handler.config.Clock.Now())
 	}
 	w := &pendingWrite{rule: rule, gr: gr, info: info, contentType: body.contentType, body: body.object}
 	ch := change{cluster: cluster, name: info.Name}

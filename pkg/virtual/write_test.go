@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/pki"
@@ -266,6 +267,7 @@ func TestHeartbeat(t *testing.T) {
 		wantCode                int
 	}{
 		"heartbeat":              {own + "/status", merge, `{"status":{"lastSyncerHeartbeatTime":"2026-01-01T00:00:00Z","syncerVersion":"v1","kubernetesVersion":"v1.37.2","capacity":{"cpu":"4"},"allocatable":{"cpu":"4"}}}`, 200},
+		"without a time":         {own + "/status", merge, `{"status":{"syncerVersion":"v1"}}`, 200},
 		"conditions":             {own + "/status", merge, `{"status":{"syncerVersion":"v1","conditions":[]}}`, 403},
 		"drain":                  {own + "/status", merge, `{"status":{"drain":null}}`, 403},
 		"spec":                   {own + "/status", merge, `{"spec":{"unschedulable":false},"status":{"syncerVersion":"v1"}}`, 403},
@@ -291,6 +293,7 @@ func TestHeartbeat(t *testing.T) {
 			}
 			body := parseJSON(t, tc.body)
 			body["status"].(map[string]any)["syncProtocol"] = float64(version.SyncProtocol)
+			body["status"].(map[string]any)["lastSyncerHeartbeatTime"] = "2030-01-01T00:00:00Z"
 			body["metadata"] = map[string]any{"uid": east.base[strings.LastIndex(east.base, "/")+1:]}
 			want := []recorded{{Cluster: "compute", Method: "PATCH", Path: "/apis/workload.kcp.io/v1alpha1/synctargets/east/status", ContentType: merge, User: "syncer-1", Body: body}}
 			if diff := cmp.Diff(want, writes); diff != "" {
@@ -326,6 +329,35 @@ func TestGatewayWrites(t *testing.T) {
 	}
 	if code, _ := w.do("POST", "/services/gateway/clusters/c1/apis/networking.kcp.io/v1alpha1/namespaces/ns/gatewayreports", jsonType, `{}`); code != 403 {
 		t.Errorf("write by a user who is no gateway: %d, want 403", code)
+	}
+}
+
+// TestGatewayRenewal: when a gateway was heard is the server's to say.
+func TestGatewayRenewal(t *testing.T) {
+	w := newWorld(t)
+	w.put("gatewayinstances", obj("GatewayInstance", "root", "", "g1"))
+	const at = "/services/gateway/clusters/root/apis/networking.kcp.io/v1alpha1/gatewayinstances"
+	for name, tc := range map[string]struct{ method, path, contentType, body, want string }{
+		"create": {"POST", at, jsonType, `{"metadata":{"name":"g2"},"spec":{"renewTime":"2099-01-01T00:00:00.000000Z","leaseDurationSeconds":15}}`, "2030-01-01T00:00:00.123456Z"},
+		"patch":  {"PATCH", at + "/g1", merge, `{"spec":{"renewTime":"1999-01-01T00:00:00.000000Z"}}`, "2030-01-01T00:00:00.123456Z"},
+		"apply":  {"PATCH", at + "/g1", apply, `{"spec":{"renewTime":7}}`, "2030-01-01T00:00:00.123456Z"},
+		// What is no renewal does not become one.
+		"addresses only": {"PATCH", at + "/g1", merge, `{"spec":{"addresses":["192.0.2.1"]}}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(w.recordedWrites())
+			if code, answer := w.do(tc.method, tc.path, tc.contentType, tc.body, pki.GatewayGroup); code != 200 {
+				t.Fatalf("got %d %v", code, answer)
+			}
+			writes := w.recordedWrites()[before:]
+			if len(writes) != 1 {
+				t.Fatalf("writes %v, want one", writes)
+			}
+			got, _, _ := unstructured.NestedString(writes[0].Body.(map[string]any), "spec", "renewTime")
+			if got != tc.want {
+				t.Errorf("renewTime %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 

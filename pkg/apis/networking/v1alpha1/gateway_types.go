@@ -22,7 +22,7 @@ type GatewayInstanceSpec struct {
 	// Addresses are IPs or host names at which clients reach this gateway.
 	// +listType=atomic
 	Addresses []string `json:"addresses"`
-	// RenewTime is when the gateway last renewed.
+	// RenewTime is when the gateway last renewed, by the server's clock.
 	RenewTime metav1.MicroTime `json:"renewTime"`
 	// LeaseDurationSeconds is how long after RenewTime the gateway counts as live.
 	LeaseDurationSeconds int32 `json:"leaseDurationSeconds"`

@@ -93,7 +93,7 @@ type GroupResource struct {
 // SyncTargetStatus is written by the syncer (heartbeat, versions, capacity) and by the
 // server (conditions, counts, drain).
 type SyncTargetStatus struct {
-	// LastHeartbeatTime is when the syncer last reported.
+	// LastHeartbeatTime is when the syncer last reported, by the server's clock.
 	// +optional
 	LastHeartbeatTime *metav1.Time `json:"lastSyncerHeartbeatTime,omitempty"`
 	// SyncerVersion is the syncer's own version.
