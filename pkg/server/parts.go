@@ -135,7 +135,7 @@ func (p *parts) newControllers(wall clock.PassiveClock, data content) []controll
 	leases := handover.NewLeases(p.informers.GatewayInstances(), p.fleet.HearingSince, steady.New(wall))
 	p.handovers = handover.New(handover.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, Leases: leases, Clock: wall})
 	return []controller{
-		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, DeleteCluster: data.deleteCluster, Occupied: data.occupied}),
+		workspace.New(workspace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index, Fill: data.fill, Content: data.read}),
 		namespace.New(namespace.Deps{Clients: p.clients, Informers: p.informers, Index: p.index}),
 		p.handovers,
 		heartbeat.New(heartbeat.Deps{Clients: p.clients, Informers: p.informers, Fleet: p.fleet, StageOf: p.handovers.StageOf, Path: p.index.Path, Clock: wall}),

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,7 +20,6 @@ import (
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 
-	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/server/authn"
 	"github.com/13eedeaf/kcp/pkg/server/authz"
 	"github.com/13eedeaf/kcp/pkg/server/crds"
@@ -29,7 +27,6 @@ import (
 	"github.com/13eedeaf/kcp/pkg/server/native"
 	"github.com/13eedeaf/kcp/pkg/server/options"
 	"github.com/13eedeaf/kcp/pkg/server/pki"
-	"github.com/13eedeaf/kcp/pkg/server/storage"
 )
 
 // serviceAccountIssuer is the issuer in service account tokens. It is a name, not an
@@ -268,20 +265,6 @@ func (s *Server) prepareEtcd(ctx context.Context, o options.Completed) error {
 	s.closeLater(embedded.Close)
 	o.ControlPlane.Etcd.StorageConfig.Transport.ServerList = []string{embedded.Endpoint}
 	return nil
-}
-
-// content is what logical clusters hold in etcd.
-type content struct {
-	registry *storage.Registry
-	client   *clientv3.Client
-}
-
-func (c content) deleteCluster(ctx context.Context, cluster logicalcluster.Name) error {
-	return c.registry.DeleteCluster(ctx, c.client, cluster)
-}
-
-func (c content) occupied(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupResource, error) {
-	return c.registry.Occupied(ctx, c.client, cluster)
 }
 
 func newEtcdClient(o options.Completed) (*clientv3.Client, error) {

@@ -45,6 +45,8 @@ type Index struct {
 	mu sync.RWMutex
 	// place says where the Workspace object of a cluster stands.
 	place map[logicalcluster.Name]logicalcluster.Key
+	// children says how many Workspace objects stand in a cluster.
+	children map[logicalcluster.Name]int
 	// found holds workspaces that were found live, until their event comes.
 	found map[logicalcluster.Name]foundWorkspace
 }
@@ -73,6 +75,7 @@ func NewIndex(workspaces *informer.Informer[*tenancyv1alpha1.Workspace], get Get
 		get:        get,
 		live:       make(chan struct{}, maxLiveLookups),
 		place:      map[logicalcluster.Name]logicalcluster.Key{},
+		children:   map[logicalcluster.Name]int{},
 		found:      map[logicalcluster.Name]foundWorkspace{},
 	}
 	workspaces.AddHandler(i.handle)
@@ -88,6 +91,7 @@ func (i *Index) WaitForSync(ctx context.Context) bool { return i.workspaces.Wait
 func (i *Index) handle(event informer.Event[*tenancyv1alpha1.Workspace]) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.count(event)
 	if event.Old != nil {
 		// After a lost watch a name that was deleted and made again looks like an update.
 		i.forget(logicalcluster.Name(event.Old.Spec.Cluster), event.Key)
@@ -96,6 +100,19 @@ func (i *Index) handle(event informer.Event[*tenancyv1alpha1.Workspace]) {
 		id := logicalcluster.Name(event.New.Spec.Cluster)
 		i.place[id] = event.Key
 		delete(i.found, id)
+	}
+}
+
+func (i *Index) count(event informer.Event[*tenancyv1alpha1.Workspace]) {
+	parent := event.Key.Cluster
+	switch {
+	case event.Added:
+		i.children[parent]++
+	case event.Deleted:
+		i.children[parent]--
+		if i.children[parent] == 0 {
+			delete(i.children, parent)
+		}
 	}
 }
 
@@ -267,6 +284,14 @@ func (i *Index) Descendants(cluster logicalcluster.Name) []logicalcluster.Name {
 		}
 	}
 	return out
+}
+
+// HasChildren reports whether there are Workspace objects in a cluster, at a cost that does
+// not depend on how many.
+func (i *Index) HasChildren(cluster logicalcluster.Name) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.children[cluster] > 0
 }
 
 // ListChildren returns the Workspace objects in a cluster. They are shared.

@@ -284,3 +284,27 @@ func TestTree(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingIsKept lets workspaces come, change and go: the index remembers how many
+// there are meanwhile, and nothing of them afterwards.
+func TestNothingIsKept(t *testing.T) {
+	index, workspaces, feed := newIndex(t, nil, workspace("root", "org", "idorg"))
+	feed.Put(workspace("idorg", "a", "ida"))
+	feed.Put(workspace("idorg", "b", "idb"))
+	feed.Put(workspace("idorg", "b", "idb", ready))
+	index.remember("idfound", foundWorkspace{logicalcluster.Key{Cluster: "ida", Name: "found"}, workspace("ida", "found", "idfound")})
+	feed.Put(workspace("ida", "found", "idfound"))
+	feed.Delete(workspace("idorg", "a", "ida"))
+	if !index.HasChildren("idorg") || !index.HasChildren("root") || index.HasChildren("idb") {
+		t.Errorf("children of %v, want those of root and idorg alone", index.children)
+	}
+	feed.Delete(workspace("idorg", "b", "idb"))
+	if index.HasChildren("idorg") {
+		t.Error("idorg has children after the last has gone")
+	}
+	feed.Delete(workspace("ida", "found", "idfound"))
+	feed.Delete(workspace("root", "org", "idorg"))
+	if n := len(index.place) + len(index.children) + len(index.found) + len(workspaces.List()); n != 0 {
+		t.Errorf("kept: places %v, children %v, found %v, objects %v", index.place, index.children, index.found, workspaces.List())
+	}
+}

@@ -14,6 +14,9 @@ type grown struct {
 	workspaces, namespaces int
 	// empty is what the product's server took before the first workspace.
 	empty usage
+	// asked is how many metric series it had with the first workspaces, once it had been
+	// asked what it is asked at every size; 0 before.
+	asked, askedAt int
 	// prepared are the tenants that have what requests ask for, on both sides.
 	prepared map[string]bool
 }
@@ -71,7 +74,15 @@ func (g *grown) step(ctx context.Context, size int) error {
 		}
 	}
 	if g.wants("P3") {
-		return g.requests(ctx)
+		if err := g.requests(ctx); err != nil {
+			return err
+		}
+	}
+	if g.asked == 0 {
+		g.askedAt = size
+		var err error
+		g.asked, _, err = g.kcp.metrics(ctx, "")
+		return err
 	}
 	return nil
 }
@@ -83,6 +94,7 @@ func (g *grown) grow(ctx context.Context, size int) error {
 		return err
 	}
 	g.workspaces = size
+	g.say("%.1f/s, %.2f ms CPU and %.2f etcd transactions each", ours.rate().Value, ours.cpuEach().Value, ours.writesEach().Value)
 	var theirs *creation
 	if to := min(size, g.Scale.Namespaces); g.stock != nil && to > g.namespaces {
 		g.say("creating namespaces up to %d", to)

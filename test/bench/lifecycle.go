@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // restarts measures how long the servers take to start with what they have.
@@ -80,7 +82,7 @@ func (g *grown) deletion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.kcp.idle(ctx); err != nil {
+	if err := g.rest(ctx); err != nil {
 		return err
 	}
 	now, err := g.kcp.usage(ctx)
@@ -100,4 +102,31 @@ func (g *grown) deletion(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// restedCapacity is how many events watch caches at rest have room for; the least is 100.
+const restedCapacity = 200
+
+// rest waits until the server has let go of the history that it keeps for a while by
+// design: etcd's, which upstream compacts after five minutes, and that of the watch
+// caches, which goes after 75 seconds of quiet.
+func (g *grown) rest(ctx context.Context) error {
+	g.say("waiting until history is forgotten")
+	if err := g.kcp.idle(ctx); err != nil {
+		return err
+	}
+	// The caches need something to have been written since.
+	resp, err := g.kcp.etcd.Put(ctx, "/bench/rest", "")
+	if err != nil {
+		return err
+	}
+	if _, err := g.kcp.etcd.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	return eventually(ctx, "the watch caches have forgotten", 20*pollInterval, func(ctx context.Context) (bool, error) {
+		capacity, err := g.kcp.largest(ctx, "watch_cache_capacity{")
+		return capacity <= restedCapacity, err
+	})
 }

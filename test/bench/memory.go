@@ -33,15 +33,21 @@ func (g *grown) memory(ctx context.Context) error {
 		return err
 	}
 	n := float64(g.workspaces)
-	for _, f := range []Figure{
+	figures := []Figure{
 		Figure{Name: "memory.heap", Unit: "KiB each", Measure: Measure{Value: (now.heap - g.empty.heap) / n / 1024, N: g.workspaces}}.atMost(32),
 		{Name: "memory.heap.total", Unit: "MiB", Measure: Measure{Value: now.heap / (1 << 20), N: 1}},
 		{Name: "memory.rss", Unit: "MiB", Measure: Measure{Value: now.rss / (1 << 20), N: 1}},
 		{Name: "goroutines", Unit: "each", Measure: Measure{Value: (now.goroutines - g.empty.goroutines) / n, N: g.workspaces}, Target: "0"},
 		{Name: "goroutines.total", Unit: "goroutines", Measure: Measure{Value: now.goroutines, N: 1}},
-		{Name: "series", Unit: "each", Measure: Measure{Value: float64(now.series-g.empty.series) / n, N: g.workspaces}, Target: "0"},
 		{Name: "series.total", Unit: "series", Measure: Measure{Value: float64(now.series), N: 1}},
-	} {
+	}
+	if more := g.workspaces - g.askedAt; g.asked > 0 && more > 0 {
+		figures = append(figures, Figure{
+			Name: "series", Unit: "each", Target: "0",
+			Measure: Measure{Value: float64(now.series-g.asked) / float64(more), N: more},
+		})
+	}
+	for _, f := range figures {
 		f.Figure, f.Size = "P2", g.workspaces
 		if err := g.report(f); err != nil {
 			return err

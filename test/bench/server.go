@@ -213,25 +213,49 @@ func resourceOf(key string) string {
 
 // metrics reads /metrics: the number of series, and one gauge.
 func (s *apiServer) metrics(ctx context.Context, gauge string) (series int, value float64, err error) {
+	err = s.eachSeries(ctx, func(line string) error {
+		series++
+		rest, ok := strings.CutPrefix(line, gauge+" ")
+		if !ok {
+			return nil
+		}
+		var err error
+		value, err = strconv.ParseFloat(rest, 64)
+		return err
+	})
+	return series, value, err
+}
+
+// largest returns the largest value of the series whose names start with prefix.
+func (s *apiServer) largest(ctx context.Context, prefix string) (float64, error) {
+	largest := 0.0
+	err := s.eachSeries(ctx, func(line string) error {
+		if !strings.HasPrefix(line, prefix) {
+			return nil
+		}
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		largest = max(largest, value)
+		return err
+	})
+	return largest, err
+}
+
+// eachSeries calls f for each line of /metrics that is a series.
+func (s *apiServer) eachSeries(ctx context.Context, f func(line string) error) error {
 	data, err := s.admin.raw(ctx, "GET", "/metrics", "", nil)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		line := lines.Text()
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		series++
-		if rest, ok := strings.CutPrefix(line, gauge+" "); ok {
-			if value, err = strconv.ParseFloat(rest, 64); err != nil {
-				return 0, 0, err
+		if line := lines.Text(); line != "" && line[0] != '#' {
+			if err := f(line); err != nil {
+				return err
 			}
 		}
 	}
-	return series, value, lines.Err()
+	return lines.Err()
 }
 
 // configMaps is the path of a tenant's ConfigMaps.

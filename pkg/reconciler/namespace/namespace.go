@@ -32,6 +32,9 @@ const (
 	// maxWait bounds the deleter's estimate of how long content takes to go; finalizers
 	// are usually gone much sooner than it thinks.
 	maxWait = 2 * time.Second
+	// withAccount is when the default namespace of a workspace is looked at: it comes with
+	// its account in one transaction, but the two informers are told one after the other.
+	withAccount = time.Second
 )
 
 // Deps is what the controller works with.
@@ -70,7 +73,11 @@ func New(deps Deps) *Controller {
 	}
 	c.loop = reconciler.New("namespace", reconciler.Func[logicalcluster.Key](c.reconcile), reconciler.WithWorkers(workers))
 	c.namespaces.AddHandler(func(event informer.Event[*corev1.Namespace]) {
-		if !event.Deleted {
+		switch {
+		case event.Deleted:
+		case event.Added && event.Key.Name == metav1.NamespaceDefault && event.Key.Cluster != logicalcluster.Root:
+			c.loop.EnqueueAfter(event.Key, withAccount)
+		default:
 			c.loop.Enqueue(event.Key)
 		}
 	})

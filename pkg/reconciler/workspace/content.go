@@ -2,9 +2,7 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -14,15 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
 )
-
-// listParallel is how many resources of one cluster are listed at once.
-const listParallel = 8
 
 // object is one object in a cluster that is being deleted.
 type object struct {
@@ -31,6 +25,17 @@ type object struct {
 	uid             types.UID
 	deleting        bool
 	finalizers      string
+}
+
+func newObject(gvr schema.GroupVersionResource, o metav1.Object) object {
+	return object{
+		gvr:        gvr,
+		namespace:  o.GetNamespace(),
+		name:       o.GetName(),
+		uid:        o.GetUID(),
+		deleting:   o.GetDeletionTimestamp() != nil,
+		finalizers: strings.Join(o.GetFinalizers(), ", "),
+	}
 }
 
 func (o object) isWorkspace() bool { return o.gvr == clients.WorkspacesResource }
@@ -58,71 +63,57 @@ var (
 
 // content reads and deletes what is in logical clusters.
 type content struct {
-	clients  *clients.Clients
-	occupied func(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupResource, error)
+	clients *clients.Clients
+	read    ReadContent
 
-	// versions remembers in which version a resource is served, for occupied ones; a
-	// resource that is not in it is looked up in the cluster.
+	// versions remembers in which version a resource is served; a resource that is not in
+	// it is looked up in the cluster.
 	mu       sync.Mutex
 	versions map[schema.GroupResource]schema.GroupVersionResource
 }
 
-func newContent(c *clients.Clients, occupied func(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupResource, error)) *content {
-	return &content{clients: c, occupied: occupied, versions: map[schema.GroupResource]schema.GroupVersionResource{}}
+func newContent(c *clients.Clients, read ReadContent) *content {
+	return &content{clients: c, read: read, versions: map[schema.GroupResource]schema.GroupVersionResource{}}
 }
 
 // listFinalized returns the objects of cluster that have finalizers, child workspaces
-// among them.
-func (c *content) listFinalized(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
-	resources, opts, err := c.resources(ctx, cluster)
+// among them, and how to remove everything if there are none.
+func (c *content) listFinalized(ctx context.Context, cluster logicalcluster.Name) ([]object, deleteFunc, error) {
+	found, err := c.read(ctx, cluster, ignored.Has)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	// At the same time, since a consistent list of a quiet resource waits for etcd rather
-	// than working.
-	lists, errs := make([][]object, len(resources)), make([]error, len(resources))
-	workqueue.ParallelizeUntil(ctx, listParallel, len(resources), func(n int) {
-		lists[n], errs[n] = c.list(ctx, cluster, resources[n], opts)
-	})
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
-		return nil, err
+	finalized := make([]object, len(found.Finalized))
+	for n, f := range found.Finalized {
+		gvr, err := c.version(cluster, f.Resource)
+		if err != nil {
+			return nil, nil, err
+		}
+		finalized[n] = newObject(gvr, f.Object)
 	}
-	return filter(slices.Concat(lists...), func(o object) bool { return o.finalizers != "" }), nil
+	for _, gr := range found.Unread {
+		gvr, err := c.version(cluster, gr)
+		if err != nil {
+			return nil, nil, err
+		}
+		objs, err := c.list(ctx, cluster, gvr, metav1.ListOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		finalized = append(finalized, filter(objs, func(o object) bool { return o.finalizers != "" })...)
+	}
+	return finalized, found.Delete, nil
 }
 
 func (c *content) listNamespaces(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
 	return c.list(ctx, cluster, namespacesResource, metav1.ListOptions{ResourceVersion: "0"})
 }
 
-// resources returns what has to be listed, and how.
-func (c *content) resources(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupVersionResource, metav1.ListOptions, error) {
-	if c.occupied == nil {
-		served, err := c.discover(cluster)
-		return served, metav1.ListOptions{ResourceVersion: "0"}, err
-	}
-	occupied, err := c.occupied(ctx, cluster)
-	if err != nil {
-		return nil, metav1.ListOptions{}, err
-	}
-	out := make([]schema.GroupVersionResource, 0, len(occupied))
-	for _, gr := range occupied {
-		if ignored.Has(gr) {
-			continue
-		}
-		gvr, err := c.version(cluster, gr)
-		if err != nil {
-			return nil, metav1.ListOptions{}, err
-		}
-		out = append(out, gvr)
-	}
-	return out, metav1.ListOptions{}, nil
-}
-
 func (c *content) version(cluster logicalcluster.Name, gr schema.GroupResource) (schema.GroupVersionResource, error) {
 	if gvr, ok := c.known(gr); ok {
 		return gvr, nil
 	}
-	if _, err := c.discover(cluster); err != nil {
+	if err := c.discover(cluster); err != nil {
 		return schema.GroupVersionResource{}, err
 	}
 	if gvr, ok := c.known(gr); ok {
@@ -138,36 +129,29 @@ func (c *content) known(gr schema.GroupResource) (schema.GroupVersionResource, b
 	return gvr, ok
 }
 
-// discover returns the resources of cluster that can be listed and deleted. An
+// discover remembers the resources of cluster that can be listed and deleted. An
 // incomplete answer is an error: what is not listed would not be waited for.
-func (c *content) discover(cluster logicalcluster.Name) ([]schema.GroupVersionResource, error) {
+func (c *content) discover(cluster logicalcluster.Name) error {
 	client, err := c.clients.Discovery(cluster)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lists, err := discovery.ServerPreferredResources(client)
 	if err != nil {
-		return nil, fmt.Errorf("cannot discover what logical cluster %q serves: %w", cluster, err)
+		return fmt.Errorf("cannot discover what logical cluster %q serves: %w", cluster, err)
 	}
 	served, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(served) == 0 {
-		return nil, errors.New("discovery answered with no resources")
-	}
-	out := make([]schema.GroupVersionResource, 0, len(served))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gvr := range served {
-		if strings.Contains(gvr.Resource, "/") || ignored.Has(gvr.GroupResource()) {
-			continue
+		if !strings.Contains(gvr.Resource, "/") {
+			c.versions[gvr.GroupResource()] = gvr
 		}
-		out = append(out, gvr)
-		c.versions[gvr.GroupResource()] = gvr
 	}
-	slices.SortFunc(out, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
-	return out, nil
+	return nil
 }
 
 func (c *content) list(ctx context.Context, cluster logicalcluster.Name, gvr schema.GroupVersionResource, opts metav1.ListOptions) ([]object, error) {
@@ -183,15 +167,8 @@ func (c *content) list(ctx context.Context, cluster logicalcluster.Name, gvr sch
 		return nil, fmt.Errorf("cannot list %s: %w", gvr.GroupResource(), err)
 	}
 	out := make([]object, len(list.Items))
-	for n, item := range list.Items {
-		out[n] = object{
-			gvr:        gvr,
-			namespace:  item.Namespace,
-			name:       item.Name,
-			uid:        item.UID,
-			deleting:   item.DeletionTimestamp != nil,
-			finalizers: strings.Join(item.Finalizers, ", "),
-		}
+	for n := range list.Items {
+		out[n] = newObject(gvr, &list.Items[n])
 	}
 	return out, nil
 }

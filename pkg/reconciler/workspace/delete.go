@@ -24,28 +24,29 @@ import (
 // deleteParallel is how many children of one workspace are asked to go at once.
 const deleteParallel = 8
 
+// deleteFunc is Content's Delete.
+type deleteFunc = func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
+
 // deleter empties logical clusters. Its fields are what it does to the world.
 type deleter struct {
 	// listChildren returns the Workspace objects in a cluster, from the informer.
 	listChildren func(cluster logicalcluster.Name) []*tenancyv1alpha1.Workspace
 	// listFinalized returns the objects of a cluster that somebody has to let go of,
-	// child workspaces included.
-	listFinalized  func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
+	// child workspaces included, and how to remove the cluster if there are none.
+	listFinalized  func(ctx context.Context, cluster logicalcluster.Name) ([]object, deleteFunc, error)
 	listNamespaces func(ctx context.Context, cluster logicalcluster.Name) ([]object, error)
 	deleteObject   func(ctx context.Context, cluster logicalcluster.Name, obj object) error
-	deleteCluster  func(ctx context.Context, cluster logicalcluster.Name) error
 	updateStatus   func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
 	patch          func(ctx context.Context, ws *tenancyv1alpha1.Workspace, data []byte) error
 }
 
 func newDeleter(deps Deps) deleter {
-	content := newContent(deps.Clients, deps.Occupied)
+	content := newContent(deps.Clients, deps.Content)
 	return deleter{
 		listChildren:   deps.Index.ListChildren,
 		listFinalized:  content.listFinalized,
 		listNamespaces: content.listNamespaces,
 		deleteObject:   content.delete,
-		deleteCluster:  deps.DeleteCluster,
 		updateStatus: func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
 			_, err := deps.Clients.Workspaces(logicalcluster.From(ws)).UpdateStatus(ctx, ws, metav1.UpdateOptions{})
 			return err
@@ -64,27 +65,43 @@ func (d deleter) delete(ctx context.Context, ws *tenancyv1alpha1.Workspace) (rec
 		return reconciler.Result{}, nil
 	}
 	cluster := logicalcluster.Name(ws.Spec.Cluster)
-	if cluster != "" {
-		waiting, err := d.deleteChildren(ctx, cluster)
-		if err != nil {
-			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
-		}
-		if waiting {
-			return reconciler.Result{}, d.report(ctx, ws, waitingForChildren, nil)
-		}
-		remaining, err := d.empty(ctx, cluster)
-		if err != nil {
-			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
-		}
-		if len(remaining) > 0 {
-			return reconciler.Result{RequeueAfter: lookAgain}, d.report(ctx, ws, waitingFor(remaining), nil)
-		}
-		klog.FromContext(ctx).V(2).Info("Deleting logical cluster", "workspace", ws.Annotations[logicalcluster.PathAnnotationKey], "logicalCluster", cluster)
-		if err := d.deleteCluster(ctx, cluster); err != nil {
-			return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
-		}
+	if cluster == "" {
+		return reconciler.Result{}, d.removeFinalizer(ctx, ws)
 	}
-	return reconciler.Result{}, d.removeFinalizer(ctx, ws)
+	waiting, err := d.deleteChildren(ctx, cluster)
+	if err != nil {
+		return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
+	}
+	if waiting {
+		return reconciler.Result{}, d.report(ctx, ws, waitingForChildren, nil)
+	}
+	remaining, remove, err := d.empty(ctx, cluster)
+	if err != nil {
+		return reconciler.Result{}, d.report(ctx, ws, err.Error(), err)
+	}
+	if len(remaining) > 0 {
+		return reconciler.Result{RequeueAfter: lookAgain}, d.report(ctx, ws, waitingFor(remaining), nil)
+	}
+	klog.FromContext(ctx).V(2).Info("Deleting logical cluster", "workspace", ws.Annotations[logicalcluster.PathAnnotationKey], "logicalCluster", cluster)
+	return reconciler.Result{}, d.remove(ctx, ws, remove)
+}
+
+// remove ends the logical cluster of ws, and ws with it.
+func (d deleter) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, remove deleteFunc) error {
+	owner := ws
+	if len(ws.Finalizers) > 1 {
+		// Somebody else keeps the object; nobody keeps the cluster.
+		owner = nil
+	}
+	switch err := remove(ctx, owner); {
+	case apierrors.IsConflict(err):
+		return err // something came in, or ws was written: look again
+	case err != nil:
+		return d.report(ctx, ws, err.Error(), err)
+	case owner == nil:
+		return d.removeFinalizer(ctx, ws)
+	}
+	return nil
 }
 
 // waitingForChildren names no child and no number, so that a parent of many is not
@@ -111,21 +128,22 @@ func (d deleter) deleteChildren(ctx context.Context, cluster logicalcluster.Name
 
 // empty asks for the deletion of what cannot be removed from storage without asking,
 // and returns what it has to wait for: child workspaces that have just come, then
-// namespaces and what is in them, then the rest.
-func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]object, error) {
-	finalized, err := d.listFinalized(ctx, cluster)
+// namespaces and what is in them, then the rest. If that is nothing, it returns how to
+// remove what there is.
+func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]object, deleteFunc, error) {
+	finalized, remove, err := d.listFinalized(ctx, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the content of logical cluster %q: %w", cluster, err)
+		return nil, nil, fmt.Errorf("cannot list the content of logical cluster %q: %w", cluster, err)
 	}
 	if len(finalized) == 0 {
-		return nil, nil
+		return nil, remove, nil
 	}
 	next := filter(finalized, object.isWorkspace)
 	if len(next) == 0 {
 		// Namespaces take their content along, in the right order, and nothing new is
 		// made in them meanwhile.
 		if next, err = d.listNamespaces(ctx, cluster); err != nil {
-			return nil, fmt.Errorf("cannot list the namespaces of logical cluster %q: %w", cluster, err)
+			return nil, nil, fmt.Errorf("cannot list the namespaces of logical cluster %q: %w", cluster, err)
 		}
 	}
 	if len(next) == 0 {
@@ -136,10 +154,10 @@ func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]obje
 			continue
 		}
 		if err := d.deleteObject(ctx, cluster, obj); err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("cannot delete %s: %w", obj, err)
+			return nil, nil, fmt.Errorf("cannot delete %s: %w", obj, err)
 		}
 	}
-	return append(next, filter(finalized, func(o object) bool { return !slices.Contains(next, o) })...), nil
+	return append(next, filter(finalized, func(o object) bool { return !slices.Contains(next, o) })...), nil, nil
 }
 
 func filter(objs []object, keep func(object) bool) []object {

@@ -43,6 +43,7 @@ func TestDelete(t *testing.T) {
 		}}
 	}
 	later := reconciler.Result{RequeueAfter: lookAgain}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "logicalclusters"}, "idteam", errDown)
 	const finalize = `{"metadata":{"finalizers":["example.com/other"],"resourceVersion":"7","uid":"uid"}}`
 
 	cases := map[string]struct {
@@ -53,11 +54,16 @@ func TestDelete(t *testing.T) {
 		want                  reconciler.Result
 		wantDeleted           []string
 		wantStatus            []tenancyv1alpha1.WorkspaceStatus
-		wantPurged            bool
-		wantPatch             string
-		wantErr               error
+		// wantPurged is the cluster, and the Workspace if it goes too.
+		wantPurged string
+		wantPatch  string
+		wantErr    error
 	}{
-		"nothing to wait for": {namespaces: []object{namespace}, wantPurged: true, wantPatch: finalize},
+		"nothing to wait for":               {ws: newWorkspace(), namespaces: []object{namespace}, wantPurged: "idteam and team"},
+		"somebody else keeps the workspace": {namespaces: []object{namespace}, wantPurged: "idteam", wantPatch: finalize},
+		"something came in meanwhile": {
+			ws: newWorkspace(), fail: map[string]error{"purge": conflict}, wantErr: conflict, wantPurged: "idteam and team",
+		},
 		"children first": {
 			children:  []*tenancyv1alpha1.Workspace{aChild("a"), aChild("b", isGoing)},
 			finalized: []object{assignment}, namespaces: []object{namespace},
@@ -111,14 +117,14 @@ func TestDelete(t *testing.T) {
 			wantStatus: deletingStatus(`cannot delete synctargets.workload.kcp.io "us-east1": down`),
 		},
 		"storage fails": {
-			fail: map[string]error{"purge": errDown}, wantErr: errDown, wantPurged: true,
+			fail: map[string]error{"purge": errDown}, wantErr: errDown, wantPurged: "idteam",
 			wantStatus: deletingStatus(`down`),
 		},
 		"finalizer cannot be removed": {
-			fail: map[string]error{"patch": errDown}, wantErr: errDown, wantPurged: true, wantPatch: finalize,
+			fail: map[string]error{"patch": errDown}, wantErr: errDown, wantPurged: "idteam", wantPatch: finalize,
 		},
 		"workspace gone meanwhile": {
-			fail: map[string]error{"patch": apierrors.NewNotFound(schema.GroupResource{}, "team")}, wantPurged: true, wantPatch: finalize,
+			fail: map[string]error{"patch": apierrors.NewNotFound(schema.GroupResource{}, "team")}, wantPurged: "idteam", wantPatch: finalize,
 		},
 		"no cluster yet": {
 			ws:        newWorkspace(func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "" }),
@@ -140,25 +146,24 @@ func TestDelete(t *testing.T) {
 			var (
 				deleted []string
 				status  []tenancyv1alpha1.WorkspaceStatus
-				purged  []logicalcluster.Name
+				purged  string
 				patch   string
 			)
 			d := deleter{
 				listChildren: func(logicalcluster.Name) []*tenancyv1alpha1.Workspace { return tc.children },
-				listFinalized: func(_ context.Context, c logicalcluster.Name) ([]object, error) {
-					if c != "idteam" {
-						t.Errorf("listed cluster %q", c)
-					}
-					return tc.finalized, tc.fail["list"]
+				listFinalized: func(_ context.Context, c logicalcluster.Name) ([]object, deleteFunc, error) {
+					return tc.finalized, func(_ context.Context, ws *tenancyv1alpha1.Workspace) error {
+						purged = string(c)
+						if ws != nil {
+							purged += " and " + ws.Name
+						}
+						return tc.fail["purge"]
+					}, tc.fail["list"]
 				},
 				listNamespaces: func(context.Context, logicalcluster.Name) ([]object, error) { return tc.namespaces, nil },
 				deleteObject: func(_ context.Context, _ logicalcluster.Name, o object) error {
 					deleted = append(deleted, o.String())
 					return tc.fail["delete"]
-				},
-				deleteCluster: func(_ context.Context, c logicalcluster.Name) error {
-					purged = append(purged, c)
-					return tc.fail["purge"]
 				},
 				updateStatus: func(_ context.Context, ws *tenancyv1alpha1.Workspace) error {
 					status = append(status, *ws.Status.DeepCopy())
@@ -173,14 +178,10 @@ func TestDelete(t *testing.T) {
 			if !cmp.Equal(tc.wantErr, err, cmpopts.EquateErrors()) {
 				t.Errorf("error %v, want %v", err, tc.wantErr)
 			}
-			var wantPurged []logicalcluster.Name
-			if tc.wantPurged {
-				wantPurged = []logicalcluster.Name{"idteam"}
-			}
 			for what, diff := range map[string]string{
 				"result":  cmp.Diff(tc.want, got),
 				"deleted": cmp.Diff(tc.wantDeleted, deleted),
-				"purged":  cmp.Diff(wantPurged, purged),
+				"purged":  cmp.Diff(tc.wantPurged, purged),
 				"patch":   cmp.Diff(tc.wantPatch, patch),
 				"status":  cmp.Diff(tc.wantStatus, status, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime")),
 			} {

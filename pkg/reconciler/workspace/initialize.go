@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,24 +26,21 @@ const (
 	// its admin.
 	AdminBindingName = "workspace-admin"
 
+	// defaultServiceAccount is the account of pods that name none.
+	defaultServiceAccount = "default"
+
 	// conditionReady sums a Workspace up.
 	conditionReady = "Ready"
 )
 
-// initializer fills new logical clusters. Its fields create one object each in the
-// given cluster.
+// initializer fills new logical clusters. Its fields are what it does to the world.
 type initializer struct {
-	getType              func(ctx context.Context, ref *tenancyv1alpha1.WorkspaceTypeReference) (*tenancyv1alpha1.WorkspaceType, error)
-	createNamespace      func(ctx context.Context, cluster logicalcluster.Name, obj *corev1.Namespace) error
-	createBinding        func(ctx context.Context, cluster logicalcluster.Name, obj *rbacv1.ClusterRoleBinding) error
-	createPlacement      func(ctx context.Context, cluster logicalcluster.Name, obj *schedulingv1alpha1.Placement) error
-	createLogicalCluster func(ctx context.Context, cluster logicalcluster.Name, obj *corev1alpha1.LogicalCluster) error
-	updateStatus         func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
+	getType      func(ctx context.Context, ref *tenancyv1alpha1.WorkspaceTypeReference) (*tenancyv1alpha1.WorkspaceType, error)
+	fill         Fill
+	updateStatus func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
 }
 
 func newInitializer(deps Deps, types *informer.Informer[*tenancyv1alpha1.WorkspaceType]) initializer {
-	c := deps.Clients
-	opts := metav1.CreateOptions{}
 	return initializer{
 		getType: func(ctx context.Context, ref *tenancyv1alpha1.WorkspaceTypeReference) (*tenancyv1alpha1.WorkspaceType, error) {
 			cluster := logicalcluster.Root
@@ -55,90 +53,78 @@ func newInitializer(deps Deps, types *informer.Informer[*tenancyv1alpha1.Workspa
 			if typ, ok := types.Get(cluster, "", ref.Name); ok {
 				return typ, nil
 			}
-			return c.WorkspaceTypes(cluster).Get(ctx, ref.Name, metav1.GetOptions{})
+			return deps.Clients.WorkspaceTypes(cluster).Get(ctx, ref.Name, metav1.GetOptions{})
 		},
-		createNamespace: func(ctx context.Context, cluster logicalcluster.Name, obj *corev1.Namespace) error {
-			_, err := c.Core(cluster).Namespaces().Create(ctx, obj, opts)
-			return err
-		},
-		createBinding: func(ctx context.Context, cluster logicalcluster.Name, obj *rbacv1.ClusterRoleBinding) error {
-			_, err := c.RBAC(cluster).ClusterRoleBindings().Create(ctx, obj, opts)
-			return err
-		},
-		createPlacement: func(ctx context.Context, cluster logicalcluster.Name, obj *schedulingv1alpha1.Placement) error {
-			_, err := c.Placements(cluster).Create(ctx, obj, opts)
-			return err
-		},
-		createLogicalCluster: func(ctx context.Context, cluster logicalcluster.Name, obj *corev1alpha1.LogicalCluster) error {
-			_, err := c.LogicalClusters(cluster).Create(ctx, obj, opts)
-			return err
-		},
+		fill: deps.Fill,
 		updateStatus: func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
-			_, err := c.Workspaces(logicalcluster.From(ws)).UpdateStatus(ctx, ws, metav1.UpdateOptions{})
+			_, err := deps.Clients.Workspaces(logicalcluster.From(ws)).UpdateStatus(ctx, ws, metav1.UpdateOptions{})
 			return err
 		},
 	}
 }
 
-// initialize fills the logical cluster of ws, a copy of its own, and makes it Ready.
+// initialize fills the logical cluster of ws, a copy of its own, and makes it Ready, or
+// says in its status why not.
 func (i initializer) initialize(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
-	err := i.fill(ctx, ws)
-	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Initialized", ObservedGeneration: ws.Generation}
-	phase := tenancyv1alpha1.WorkspacePhaseReady
-	if err != nil {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "InitializationFailed", err.Error()
-		phase = tenancyv1alpha1.WorkspacePhaseInitializing
+	objects, err := i.objects(ctx, ws)
+	if err == nil {
+		klog.FromContext(ctx).V(2).Info("Initializing logical cluster", "workspace", ws.Annotations[logicalcluster.PathAnnotationKey])
+		ready := ws.DeepCopy()
+		ready.Status.Phase = tenancyv1alpha1.WorkspacePhaseReady
+		meta.SetStatusCondition(&ready.Status.Conditions, metav1.Condition{
+			Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Initialized", ObservedGeneration: ws.Generation,
+		})
+		err = i.fill(ctx, logicalcluster.Name(ws.Spec.Cluster), objects, ready)
 	}
-	changed := meta.SetStatusCondition(&ws.Status.Conditions, ready)
-	if !changed && ws.Status.Phase == phase {
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		// Somebody has written to ws; the event of it comes, or has come.
 		return err
 	}
-	ws.Status.Phase = phase
-	if updateErr := i.updateStatus(ctx, ws); err == nil && !apierrors.IsNotFound(updateErr) {
-		err = updateErr
+	changed := meta.SetStatusCondition(&ws.Status.Conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionFalse, Reason: "InitializationFailed", Message: err.Error(), ObservedGeneration: ws.Generation,
+	})
+	if !changed && ws.Status.Phase == tenancyv1alpha1.WorkspacePhaseInitializing {
+		return err
+	}
+	ws.Status.Phase = tenancyv1alpha1.WorkspacePhaseInitializing
+	if updateErr := i.updateStatus(ctx, ws); updateErr != nil && !apierrors.IsNotFound(updateErr) {
+		return errors.Join(err, updateErr)
 	}
 	return err
 }
 
-func (i initializer) fill(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
-	cluster := logicalcluster.Name(ws.Spec.Cluster)
-	if !cluster.Valid() || ws.Spec.Type == nil {
-		return fmt.Errorf("workspace %q has no logical cluster or no type", ws.Name)
+// objects returns what the logical cluster of ws begins with.
+func (i initializer) objects(ctx context.Context, ws *tenancyv1alpha1.Workspace) ([]informer.Object, error) {
+	if !logicalcluster.Name(ws.Spec.Cluster).Valid() || ws.Spec.Type == nil {
+		return nil, fmt.Errorf("workspace %q has no logical cluster or no type", ws.Name)
 	}
-	klog.FromContext(ctx).V(2).Info("Initializing logical cluster", "workspace", ws.Annotations[logicalcluster.PathAnnotationKey])
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}
-	if err := i.createNamespace(ctx, cluster, namespace); ignoreExists(err) != nil {
-		return fmt.Errorf("cannot create namespace %q: %w", namespace.Name, err)
+	objects := []informer.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: defaultServiceAccount}},
 	}
 	binding, err := adminBinding(ws)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if binding != nil {
-		if err := i.createBinding(ctx, cluster, binding); ignoreExists(err) != nil {
-			return fmt.Errorf("cannot create ClusterRoleBinding %q: %w", binding.Name, err)
-		}
+		objects = append(objects, binding)
 	}
 	typ, err := i.getType(ctx, ws.Spec.Type)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot read workspace type %q: %w", ws.Spec.Type.Name, err)
+		return nil, fmt.Errorf("cannot read workspace type %q: %w", ws.Spec.Type.Name, err)
 	}
 	if err == nil && typ.Spec.DefaultPlacement {
-		placement := &schedulingv1alpha1.Placement{ObjectMeta: metav1.ObjectMeta{Name: schedulingv1alpha1.DefaultPlacementName}}
-		if err := i.createPlacement(ctx, cluster, placement); ignoreExists(err) != nil {
-			return fmt.Errorf("cannot create Placement %q: %w", placement.Name, err)
-		}
+		objects = append(objects, &schedulingv1alpha1.Placement{ObjectMeta: metav1.ObjectMeta{Name: schedulingv1alpha1.DefaultPlacementName}})
 	}
-	logicalCluster := workspaces.NewLogicalCluster(
+	return append(objects, workspaces.NewLogicalCluster(
 		logicalcluster.Path(ws.Annotations[logicalcluster.PathAnnotationKey]),
 		ws.Spec.Type.Name,
 		ws.Spec.URL,
 		&corev1alpha1.LogicalClusterOwner{Cluster: string(logicalcluster.From(ws)), Name: ws.Name, UID: string(ws.UID)},
-	)
-	if err := i.createLogicalCluster(ctx, cluster, logicalCluster); ignoreExists(err) != nil {
-		return fmt.Errorf("cannot create the LogicalCluster: %w", err)
-	}
-	return nil
+	)), nil
 }
 
 // adminBinding makes the creator of a workspace its admin. It is nil for the server
@@ -157,11 +143,4 @@ func adminBinding(ws *tenancyv1alpha1.Workspace) (*rbacv1.ClusterRoleBinding, er
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: owner.Username}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 	}, nil
-}
-
-func ignoreExists(err error) error {
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

@@ -3,6 +3,8 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	corev1alpha1 "github.com/13eedeaf/kcp/pkg/apis/core/v1alpha1"
 	schedulingv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/scheduling/v1alpha1"
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
+	"github.com/13eedeaf/kcp/pkg/informer"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
 
@@ -50,17 +54,8 @@ func owner(value string) func(*tenancyv1alpha1.Workspace) {
 type world struct {
 	made   []string
 	fail   map[string]error
-	lc     *corev1alpha1.LogicalCluster
-	rb     *rbacv1.ClusterRoleBinding
+	filled []informer.Object
 	status []tenancyv1alpha1.WorkspaceStatus
-}
-
-func (w *world) make(what string, cluster logicalcluster.Name) error {
-	if err := w.fail[what]; err != nil {
-		return err
-	}
-	w.made = append(w.made, string(cluster)+": "+what)
-	return nil
 }
 
 func (w *world) initializer(placement bool) initializer {
@@ -68,19 +63,16 @@ func (w *world) initializer(placement bool) initializer {
 		getType: func(context.Context, *tenancyv1alpha1.WorkspaceTypeReference) (*tenancyv1alpha1.WorkspaceType, error) {
 			return &tenancyv1alpha1.WorkspaceType{Spec: tenancyv1alpha1.WorkspaceTypeSpec{DefaultPlacement: placement}}, w.fail["type"]
 		},
-		createNamespace: func(_ context.Context, c logicalcluster.Name, obj *corev1.Namespace) error {
-			return w.make("namespace "+obj.Name, c)
-		},
-		createBinding: func(_ context.Context, c logicalcluster.Name, obj *rbacv1.ClusterRoleBinding) error {
-			w.rb = obj
-			return w.make("binding "+obj.Name, c)
-		},
-		createPlacement: func(_ context.Context, c logicalcluster.Name, obj *schedulingv1alpha1.Placement) error {
-			return w.make("placement "+obj.Name, c)
-		},
-		createLogicalCluster: func(_ context.Context, c logicalcluster.Name, obj *corev1alpha1.LogicalCluster) error {
-			w.lc = obj
-			return w.make("logicalcluster "+obj.Name, c)
+		fill: func(_ context.Context, c logicalcluster.Name, objects []informer.Object, ws *tenancyv1alpha1.Workspace) error {
+			if err := w.fail["fill"]; err != nil {
+				return err
+			}
+			w.filled = objects
+			for _, obj := range objects {
+				w.made = append(w.made, fmt.Sprintf("%s: %T %s", c, obj, cache.MetaObjectToName(obj)))
+			}
+			w.status = append(w.status, *ws.Status.DeepCopy())
+			return nil
 		},
 		updateStatus: func(_ context.Context, ws *tenancyv1alpha1.Workspace) error {
 			w.status = append(w.status, *ws.Status.DeepCopy())
@@ -90,9 +82,7 @@ func (w *world) initializer(placement bool) initializer {
 }
 
 func TestInitialize(t *testing.T) {
-	exists := func(what string) error {
-		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "x"}, what)
-	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "workspaces"}, "team", errDown)
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "workspacetypes"}, "universal")
 	ready := tenancyv1alpha1.WorkspaceStatus{
 		Phase:      tenancyv1alpha1.WorkspacePhaseReady,
@@ -105,8 +95,13 @@ func TestInitialize(t *testing.T) {
 		}
 	}
 	all := []string{
-		"idteam: namespace default", "idteam: binding workspace-admin", "idteam: placement default", "idteam: logicalcluster cluster",
+		"idteam: *v1.Namespace default", "idteam: *v1.ServiceAccount default/default",
+		"idteam: *v1.ClusterRoleBinding workspace-admin",
+		"idteam: *v1alpha1.Placement default", "idteam: *v1alpha1.LogicalCluster cluster",
 	}
+	const placement = 3
+	withoutPlacement := slices.Delete(slices.Clone(all), placement, placement+1)
+	withoutBinding := slices.Delete(slices.Clone(all), 2, 3)
 	cases := map[string]struct {
 		ws          *tenancyv1alpha1.Workspace
 		noPlacement bool
@@ -116,67 +111,54 @@ func TestInitialize(t *testing.T) {
 		wantErr     error
 	}{
 		"new": {ws: newWorkspace(), wantMade: all, wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready}},
-		"tried before": {
-			ws:         newWorkspace(),
-			fail:       map[string]error{"namespace default": exists("default"), "binding workspace-admin": exists("workspace-admin")},
-			wantMade:   all[2:],
-			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
-		},
-		"everything there": {
-			ws: newWorkspace(),
-			fail: map[string]error{
-				"namespace default": exists("default"), "binding workspace-admin": exists("workspace-admin"),
-				"placement default": exists("default"), "logicalcluster cluster": exists("cluster"),
-			},
-			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
+		"failed before": {
+			ws:       newWorkspace(func(ws *tenancyv1alpha1.Workspace) { ws.Status = failed("down") }),
+			wantMade: all, wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
 		},
 		"type without placement": {
 			ws: newWorkspace(), noPlacement: true,
-			wantMade:   []string{all[0], all[1], all[3]},
+			wantMade:   withoutPlacement,
 			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
 		},
 		"type is gone": {
 			ws: newWorkspace(), fail: map[string]error{"type": gone},
-			wantMade:   []string{all[0], all[1], all[3]},
+			wantMade:   withoutPlacement,
 			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
 		},
 		"made by the server": {
 			ws:         newWorkspace(owner(`{"username":"system:apiserver","groups":["system:masters"]}`)),
-			wantMade:   []string{all[0], all[2], all[3]},
+			wantMade:   withoutBinding,
 			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
 		},
 		"made by a service account": {
 			ws:         newWorkspace(owner(`{"username":"system:serviceaccount:default:ci"}`)),
-			wantMade:   []string{all[0], all[2], all[3]},
+			wantMade:   withoutBinding,
 			wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
 		},
-		"failure in the middle": {
-			ws: newWorkspace(), fail: map[string]error{"placement default": errDown},
-			wantMade:   all[:2],
-			wantStatus: []tenancyv1alpha1.WorkspaceStatus{failed(`cannot create Placement "default": down`)},
+		"failure": {
+			ws: newWorkspace(), fail: map[string]error{"fill": errDown},
+			wantStatus: []tenancyv1alpha1.WorkspaceStatus{failed("down")},
 			wantErr:    errDown,
 		},
 		"the same failure again is no news": {
-			ws: newWorkspace(func(ws *tenancyv1alpha1.Workspace) {
-				ws.Status = failed(`cannot create the LogicalCluster: down`)
-			}),
-			fail:     map[string]error{"logicalcluster cluster": errDown},
-			wantMade: all[:3],
-			wantErr:  errDown,
+			ws:      newWorkspace(func(ws *tenancyv1alpha1.Workspace) { ws.Status = failed("down") }),
+			fail:    map[string]error{"fill": errDown},
+			wantErr: errDown,
+		},
+		"written by somebody meanwhile": {
+			ws: newWorkspace(), fail: map[string]error{"fill": conflict}, wantErr: conflict,
+		},
+		"deleted meanwhile": {
+			ws: newWorkspace(), fail: map[string]error{"fill": apierrors.NewNotFound(schema.GroupResource{}, "team")},
 		},
 		"type cannot be read": {
 			ws: newWorkspace(), fail: map[string]error{"type": errDown},
-			wantMade:   all[:2],
 			wantStatus: []tenancyv1alpha1.WorkspaceStatus{failed(`cannot read workspace type "universal": down`)},
 			wantErr:    errDown,
 		},
-		"status cannot be written": {
-			ws: newWorkspace(), fail: map[string]error{"status": errDown},
-			wantMade: all, wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready}, wantErr: errDown,
-		},
-		"deleted meanwhile": {
-			ws: newWorkspace(), fail: map[string]error{"status": apierrors.NewNotFound(schema.GroupResource{}, "team")},
-			wantMade: all, wantStatus: []tenancyv1alpha1.WorkspaceStatus{ready},
+		"failure that cannot be told": {
+			ws: newWorkspace(), fail: map[string]error{"fill": errors.New("full"), "status": errDown},
+			wantStatus: []tenancyv1alpha1.WorkspaceStatus{failed("full")}, wantErr: errDown,
 		},
 		"no cluster": {
 			ws:         newWorkspace(func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "" }),
@@ -206,23 +188,25 @@ func TestInitializeContent(t *testing.T) {
 	if err := w.initializer(true).initialize(t.Context(), newWorkspace()); err != nil {
 		t.Fatal(err)
 	}
-	wantLC := &corev1alpha1.LogicalCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "cluster", Annotations: map[string]string{"kcp.io/path": "root:org:team"}},
-		Spec: corev1alpha1.LogicalClusterSpec{
-			Owner: &corev1alpha1.LogicalClusterOwner{Cluster: "idorg", Name: "team", UID: "uid"},
-			Type:  "universal",
+	want := []informer.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "workspace-admin"},
+			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: "alice"}},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", APIGroup: "rbac.authorization.k8s.io", Name: "cluster-admin"},
 		},
-		Status: corev1alpha1.LogicalClusterStatus{Phase: "Ready", URL: "https://kcp.example.com/clusters/root:org:team"},
+		&schedulingv1alpha1.Placement{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		&corev1alpha1.LogicalCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "cluster", Annotations: map[string]string{"kcp.io/path": "root:org:team"}},
+			Spec: corev1alpha1.LogicalClusterSpec{
+				Owner: &corev1alpha1.LogicalClusterOwner{Cluster: "idorg", Name: "team", UID: "uid"},
+				Type:  "universal",
+			},
+			Status: corev1alpha1.LogicalClusterStatus{Phase: "Ready", URL: "https://kcp.example.com/clusters/root:org:team"},
+		},
 	}
-	if diff := cmp.Diff(wantLC, w.lc); diff != "" {
-		t.Errorf("LogicalCluster (-want +got):\n%s", diff)
-	}
-	wantBinding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "workspace-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: "alice"}},
-		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", APIGroup: "rbac.authorization.k8s.io", Name: "cluster-admin"},
-	}
-	if diff := cmp.Diff(wantBinding, w.rb); diff != "" {
-		t.Errorf("ClusterRoleBinding (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, w.filled); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 }

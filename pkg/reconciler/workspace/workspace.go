@@ -3,18 +3,19 @@
 //
 // # Creation
 //
-// A new logical cluster gets a default namespace, a ClusterRoleBinding for its creator,
-// a default Placement if its type says so, and last its LogicalCluster object; then the
-// Workspace is Ready. Each is one write, without a read before it: what exists already
-// is from an earlier attempt. Once Ready, nothing here is looked after again, so that a
-// tenant can take away what it was given.
+// A new logical cluster gets a default namespace with its service account, a
+// ClusterRoleBinding for its creator, a default Placement if its type says so, and its
+// LogicalCluster object, all in one transaction: either nothing is there yet, or
+// everything. What exists already is left alone. Then the Workspace becomes Ready, and
+// nothing here is looked after again, so that a tenant can take away what it was given.
 //
 // # Deletion
 //
 // Child workspaces go first. Then, while any object in the cluster has a finalizer, the
 // cluster's namespaces and such objects are deleted the ordinary way and waited for. What
 // is left has none, so removing the cluster's keys from storage is the same as deleting
-// every object, and costs one transaction. The Workspace's own finalizer goes last.
+// every object. It costs one transaction, in which the Workspace goes too, unless somebody
+// else has a finalizer on it; one transaction before it has marked the Workspace.
 package workspace
 
 import (
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
@@ -45,12 +47,37 @@ type Deps struct {
 	Clients   *clients.Clients
 	Informers *informers.Set
 	Index     *workspaces.Index
-	// DeleteCluster removes every object of a logical cluster from storage.
-	DeleteCluster func(ctx context.Context, cluster logicalcluster.Name) error
-	// Occupied returns the resources that have objects in a cluster, with a consistent
-	// read. It is optional: without it every resource that the cluster serves is listed
-	// from the server's cache.
-	Occupied func(ctx context.Context, cluster logicalcluster.Name) ([]schema.GroupResource, error)
+	Fill      Fill
+	Content   ReadContent
+}
+
+// Fill creates the objects of a new logical cluster that do not exist, with what an API
+// server puts into new objects, in one transaction, and once they can be found writes the
+// status of its Workspace. It returns a conflict if the Workspace has been written
+// meanwhile.
+type Fill func(ctx context.Context, cluster logicalcluster.Name, objects []informer.Object, ws *tenancyv1alpha1.Workspace) error
+
+// ReadContent reads what a logical cluster holds, consistently, but for the resources
+// that skip names.
+type ReadContent func(ctx context.Context, cluster logicalcluster.Name, skip func(schema.GroupResource) bool) (Content, error)
+
+// Content is what a logical cluster holds at one moment.
+type Content struct {
+	// Finalized are the objects that have finalizers.
+	Finalized []Finalized
+	// Unread are resources that have objects which cannot be read this way, but have to
+	// be listed.
+	Unread []schema.GroupResource
+	// Delete removes all of it from storage, and the Workspace too unless it is nil. It
+	// returns a conflict, having done nothing, if something has been created since
+	// that moment, or the Workspace is another than ws by now.
+	Delete func(ctx context.Context, ws *tenancyv1alpha1.Workspace) error
+}
+
+// Finalized is an object that somebody has to let go of.
+type Finalized struct {
+	Resource schema.GroupResource
+	Object   metav1.Object
 }
 
 // Controller reconciles Workspaces of all clusters.
@@ -83,7 +110,7 @@ func New(deps Deps) *Controller {
 			return
 		}
 		// A parent waits for the last of its children.
-		if len(deps.Index.ListChildren(event.Key.Cluster)) == 0 {
+		if !deps.Index.HasChildren(event.Key.Cluster) {
 			c.enqueueWaiting(deps.Index, event.Key.Cluster)
 		}
 	})

@@ -74,6 +74,9 @@ func Start(ctx context.Context, dir, logFile string) (*Server, error) {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	cfg.QuotaBackendBytes = 8 << 30
+	// The last entries of the log are kept in memory for members that lag behind. There
+	// are none.
+	cfg.SnapshotCatchUpEntries = 100
 	// The watch caches ask for progress to serve consistent lists; the default of ten
 	// minutes is for idle watches only.
 	cfg.WatchProgressNotifyInterval = 5 * time.Second

@@ -86,6 +86,13 @@ func New() *Options {
 		// It remembers who may impersonate whom under a key that knows no cluster; authz
 		// refuses its verbs, so that nothing rests on this switch.
 		genericfeatures.ConstrainedImpersonation,
+		// It keeps the watch cache's tree as it was after each of the last events, a third
+		// of all that a burst of creations or deletions leaves in memory, to serve pages
+		// after the first from memory too. They come from etcd without it.
+		genericfeatures.ListFromCacheSnapshot,
+		// It keeps the size of every object of every workspace, by its key, to estimate what
+		// a list costs; all workspaces' together say nothing of the list of one.
+		genericfeatures.SizeBasedListCostEstimate,
 	)
 	return &Options{
 		RootDirectory: ".kcp",

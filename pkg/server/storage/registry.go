@@ -11,6 +11,10 @@
 //     cluster, so that an event costs the watchers of its own cluster only;
 //   - serves the wildcard cluster for list and watch, and refuses it for everything else.
 //
+// Beside it the Registry does what concerns a cluster as a whole, in one transaction and
+// past the API: Fill makes the first objects of a new cluster, Content and DeleteCluster
+// end one.
+//
 // Upstream's StorageWithCacher cannot be used: its reflector would collapse objects of
 // equal namespace and name from different clusters while it starts.
 package storage
@@ -32,6 +36,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
@@ -46,6 +51,8 @@ type Registry struct {
 	// lived and rarely watched.
 	uncached map[schema.GroupResource]bool
 
+	clock clock.WithTicker
+
 	mu     sync.Mutex
 	stores map[schema.GroupResource]*clusterStorage
 	// prefixes are those of etcd keys, up to the cluster.
@@ -57,6 +64,7 @@ type Registry struct {
 func NewRegistry(uncached ...schema.GroupResource) *Registry {
 	r := &Registry{
 		uncached: map[schema.GroupResource]bool{},
+		clock:    clock.RealClock{},
 		stores:   map[schema.GroupResource]*clusterStorage{},
 		prefixes: map[string]schema.GroupResource{},
 	}
@@ -80,11 +88,15 @@ func (r *Registry) store(gr schema.GroupResource) (*clusterStorage, error) {
 
 // Expect names a resource whose store is made at its first use. Without it, what an
 // earlier run of the server has stored would not be found when a cluster is deleted.
-func (r *Registry) Expect(gr schema.GroupResource, etcdPrefix, resourcePrefix string) {
+func (r *Registry) Expect(gr schema.GroupResource, prefix, resourcePrefix string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.prefixes[path.Join("/", etcdPrefix, resourcePrefix)] = gr
+	r.prefixes[etcdPrefix(prefix, resourcePrefix)] = gr
 }
+
+// etcdPrefix returns what keys of a resource start with in etcd, up to the slash before
+// the cluster.
+func etcdPrefix(prefix, resourcePrefix string) string { return path.Join("/", prefix, resourcePrefix) }
 
 // Wrap returns a getter like inner whose storage is cluster-aware.
 func (r *Registry) Wrap(inner generic.RESTOptionsGetter) generic.RESTOptionsGetter {
@@ -124,13 +136,16 @@ func (r *Registry) decorate(
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &clusterStorage{prefix: resourcePrefix, newFunc: newFunc, newListFunc: newListFunc}
+	s := &clusterStorage{
+		prefix: resourcePrefix, newFunc: newFunc, newListFunc: newListFunc,
+		etcdPrefix: etcdPrefix(config.Prefix, resourcePrefix), codec: config.Codec, transformer: config.Transformer,
+	}
 	if r.uncached[config.GroupResource] {
 		s.Interface = raw
-		return s, r.remember(config, resourcePrefix, s, destroy), nil
+		return s, r.remember(config, s, destroy), nil
 	}
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage:             noWatchList{raw},
+		Storage:             trimmed(noWatchList{raw}, config.EventsHistoryWindow, r.clock),
 		Versioner:           storage.APIObjectVersioner{},
 		GroupResource:       config.GroupResource,
 		EventsHistoryWindow: config.EventsHistoryWindow,
@@ -148,7 +163,7 @@ func (r *Registry) decorate(
 	}
 	delegator := cacher.NewCacheDelegator(c, raw)
 	s.Interface, s.cached = delegator, true
-	return s, r.remember(config, resourcePrefix, s, func() {
+	return s, r.remember(config, s, func() {
 		delegator.Stop()
 		c.Stop()
 		destroy()
@@ -156,11 +171,11 @@ func (r *Registry) decorate(
 }
 
 // remember keeps a store and returns a function that destroys it once.
-func (r *Registry) remember(config *storagebackend.ConfigForResource, resourcePrefix string, s *clusterStorage, destroy func()) factory.DestroyFunc {
+func (r *Registry) remember(config *storagebackend.ConfigForResource, s *clusterStorage, destroy func()) factory.DestroyFunc {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stores[config.GroupResource] = s
-	r.prefixes[path.Join("/", config.Prefix, resourcePrefix)] = config.GroupResource
+	r.prefixes[s.etcdPrefix] = config.GroupResource
 	once := sync.OnceFunc(destroy)
 	r.destroy = append(r.destroy, once)
 	return once
@@ -188,6 +203,9 @@ func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
 // clusterKeyFunc turns the key of an object into the key under which it is stored.
 func clusterKeyFunc(prefix string, inner func(runtime.Object) (string, error)) func(runtime.Object) (string, error) {
 	return func(obj runtime.Object) (string, error) {
+		if _, ok := obj.(*filler); ok {
+			return prefix + "/" + string(fillerCluster), nil
+		}
 		key, err := inner(obj)
 		if err != nil {
 			return "", err
@@ -224,6 +242,9 @@ func clusterOf(obj runtime.Object) string {
 
 func attrsWithCluster(inner storage.AttrFunc) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		if _, ok := obj.(*filler); ok {
+			return nil, nil, nil
+		}
 		l, f, err := inner(obj)
 		if err != nil {
 			return nil, nil, err

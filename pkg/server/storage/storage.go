@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 )
@@ -24,6 +25,11 @@ type clusterStorage struct {
 	newListFunc       func() runtime.Object
 	// cached says that watchers can be indexed by cluster.
 	cached bool
+
+	// etcdPrefix, codec and transformer are how Interface stores objects.
+	etcdPrefix  string
+	codec       runtime.Codec
+	transformer value.Transformer
 }
 
 // objectKey returns the key of one object, or of a prefix, in the context's cluster.
