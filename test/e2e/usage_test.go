@@ -23,7 +23,7 @@ func TestCalledWrongly(t *testing.T) {
 		code    int
 		says    []string
 	}{
-		"kcp, unknown command":         {"kcp strat", 2, []string{`unknown command "strat" for "kcp"`, "hint: kcp --help"}},
+		"kcp, unknown command":         {"kcp launch", 2, []string{`unknown command "launch" for "kcp"`, "hint: kcp --help"}},
 		"kcp, unknown flag":            {"kcp start --nonsense", 2, []string{"unknown flag: --nonsense", "hint: kcp start --help"}},
 		"kcp, argument":                {"kcp start here", 2, []string{`"here"`, "hint: kcp start --help"}},
 		"kcp, value that cannot be":    {"kcp start --secure-port 70000", 2, []string{"--secure-port", "hint: kcp start --help"}},
@@ -34,7 +34,7 @@ func TestCalledWrongly(t *testing.T) {
 		"kcp gateway, flag missing":    {"kcp gateway --address 192.0.2.1", 2, []string{"--kubeconfig is required", "hint: kcp gateway --help"}},
 		"syncer, unknown flag":         {"syncer --nonsense", 2, []string{"unknown flag: --nonsense", "hint: syncer --help"}},
 		"syncer, flags missing":        {"syncer", 2, []string{"--from-kubeconfig", "hint: syncer --help"}},
-		"kubectl-kcp, unknown command": {"kubectl-kcp strat", 2, []string{`unknown command "strat" for "kubectl kcp"`, "hint: kubectl kcp --help"}},
+		"kubectl-kcp, unknown command": {"kubectl-kcp launch", 2, []string{`unknown command "launch" for "kubectl kcp"`, "hint: kubectl kcp --help"}},
 		"kubectl-kcp, unknown flag":    {"kubectl-kcp drain --nonsense", 2, []string{"unknown flag: --nonsense", "hint: kubectl kcp drain --help"}},
 		"kcp fails":                    {"kcp start --root-directory " + file, 1, []string{file}},
 		"kubectl-kcp fails":            {"kubectl-kcp ws --kubeconfig " + file, 1, []string{"no workspace is selected"}},

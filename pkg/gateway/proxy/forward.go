@@ -79,7 +79,7 @@ func (p *Proxy) forward(w http.ResponseWriter, in *http.Request, f *flow) {
 		clear(w.Header())
 	}
 	err := p.attempt(f, in, &requestBody{}, func(e *endpoint) (err error) {
-		resp, c, err = p.exchange(in, e, tell)
+		resp, c, err = p.exchange(in, e, tell) //nolint:bodyclose // it ends with the connection, in forward
 		return err
 	})
 	if err != nil {

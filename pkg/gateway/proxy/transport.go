@@ -60,7 +60,7 @@ func (b *balancer) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 	var resp *http.Response
 	err = p.attempt(f, in, body, func(e *endpoint) (err error) {
-		resp, err = p.transport.RoundTrip(body.request(in, e.address))
+		resp, err = p.transport.RoundTrip(body.request(in, e.address)) //nolint:bodyclose // the caller has it
 		return err
 	})
 	return resp, err
