@@ -45,6 +45,18 @@ func openTunnel(t *testing.T, a *agent) (*answering, error) {
 	return out, nil
 }
 
+// opened opens a tunnel whose rights have only just been given, and may not be seen yet.
+func opened(t *testing.T, a *agent) *answering {
+	t.Helper()
+	var out *answering
+	framework.Eventually(t, "a tunnel of "+a.key, func(context.Context) (bool, string) {
+		var err error
+		out, err = openTunnel(t, a)
+		return err == nil, fmt.Sprint(err)
+	})
+	return out
+}
+
 // TestPodsOfAnotherTenant: nobody reaches a neighbour's pods or the tunnel to them, be it by
 // the pod's name in one's own workspace, in the neighbour's, or by a SyncTarget that has the
 // name of another.
@@ -55,12 +67,10 @@ func TestPodsOfAnotherTenant(t *testing.T) {
 	own, ownID := alice.home()
 	foreign, foreignID := bob.home()
 	edge := newAgent(t, s, ownID, "edge")
-	edges, err := openTunnel(t, edge)
-	must(t, err)
+	edges := opened(t, edge)
 	// Bob registers a cluster of the same name, and its syncer has a tunnel too.
 	forged := newAgent(t, s, foreignID, "edge")
-	forgeds, err := openTunnel(t, forged)
-	must(t, err)
+	forgeds := opened(t, forged)
 	pod := names.Mirror(edge.key, "web")
 	// Without it the mirror would be cleaned up.
 	assign(t, server, own, "default", edge.key)
