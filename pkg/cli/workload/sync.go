@@ -32,8 +32,6 @@ import (
 )
 
 const (
-	// syncersNamespace holds the syncers' service accounts in the compute workspace.
-	syncersNamespace = "kcp-syncers"
 	// targetUIDAnnotation of a syncer's service account is the uid of the SyncTarget that
 	// it was made for.
 	targetUIDAnnotation = "workload.kcp.io/synctarget-uid"
@@ -185,7 +183,7 @@ func (s *Sync) identity(ctx context.Context, target *workloadv1alpha1.SyncTarget
 	if err != nil {
 		return err
 	}
-	accounts, err := s.Session.ServiceAccounts(s.Session.Path, syncersNamespace)
+	accounts, err := s.Session.ServiceAccounts(s.Session.Path, workloadv1alpha1.SyncersNamespace)
 	if err != nil {
 		return err
 	}
@@ -197,7 +195,7 @@ func (s *Sync) identity(ctx context.Context, target *workloadv1alpha1.SyncTarget
 	if err != nil {
 		return err
 	}
-	if err := ensure(ctx, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: syncersNamespace}}, nil); err != nil {
+	if err := ensure(ctx, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: workloadv1alpha1.SyncersNamespace}}, nil); err != nil {
 		return err
 	}
 	if err := ensureAccount(ctx, accounts, target); err != nil {
@@ -215,7 +213,7 @@ func (s *Sync) identity(ctx context.Context, target *workloadv1alpha1.SyncTarget
 	}); err != nil {
 		return err
 	}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: syncersNamespace, Name: name}}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: workloadv1alpha1.SyncersNamespace, Name: name}}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: roleName(name)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName(name)},
@@ -243,7 +241,7 @@ func ensureAccount(ctx context.Context, accounts *session.Client[*corev1.Service
 		return err
 	}
 	_, err = accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
-		Name: target.Name, Namespace: syncersNamespace, Annotations: map[string]string{targetUIDAnnotation: string(target.UID)},
+		Name: target.Name, Namespace: workloadv1alpha1.SyncersNamespace, Annotations: map[string]string{targetUIDAnnotation: string(target.UID)},
 	}}, metav1.CreateOptions{})
 	return err
 }
@@ -273,7 +271,7 @@ func (s *Sync) token(ctx context.Context, name string) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(tokenLifetime / time.Second)),
 	}}
-	got, err := s.Session.RequestToken(ctx, s.Session.Path, syncersNamespace, name, request)
+	got, err := s.Session.RequestToken(ctx, s.Session.Path, workloadv1alpha1.SyncersNamespace, name, request)
 	if err != nil {
 		return "", err
 	}

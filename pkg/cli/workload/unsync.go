@@ -202,7 +202,7 @@ func (u *Unsync) deleteIdentity(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	accounts, err := u.Session.ServiceAccounts(u.Session.Path, syncersNamespace)
+	accounts, err := u.Session.ServiceAccounts(u.Session.Path, workloadv1alpha1.SyncersNamespace)
 	if err != nil {
 		return err
 	}

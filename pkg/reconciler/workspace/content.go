@@ -38,7 +38,8 @@ func newObject(gvr schema.GroupVersionResource, o metav1.Object) object {
 	}
 }
 
-func (o object) isWorkspace() bool { return o.gvr == clients.WorkspacesResource }
+func (o object) isWorkspace() bool  { return o.gvr == clients.WorkspacesResource }
+func (o object) isSyncTarget() bool { return o.gvr == clients.SyncTargetsResource }
 
 func (o object) String() string {
 	name := o.name

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	tenancyv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/tenancy/v1alpha1"
+	workloadv1alpha1 "github.com/13eedeaf/kcp/pkg/apis/workload/v1alpha1"
 	"github.com/13eedeaf/kcp/pkg/logicalcluster"
 	"github.com/13eedeaf/kcp/pkg/reconciler"
 	"github.com/13eedeaf/kcp/pkg/reconciler/clients"
@@ -128,8 +129,8 @@ func (d deleter) deleteChildren(ctx context.Context, cluster logicalcluster.Name
 
 // empty asks for the deletion of what cannot be removed from storage without asking,
 // and returns what it has to wait for: child workspaces that have just come, then
-// namespaces and what is in them, then the rest. If that is nothing, it returns how to
-// remove what there is.
+// SyncTargets, and namespaces with what is in them, then the rest. If that is nothing, it
+// returns how to remove what there is.
 func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]object, deleteFunc, error) {
 	finalized, remove, err := d.listFinalized(ctx, cluster)
 	if err != nil {
@@ -144,6 +145,11 @@ func (d deleter) empty(ctx context.Context, cluster logicalcluster.Name) ([]obje
 		// made in them meanwhile.
 		if next, err = d.listNamespaces(ctx, cluster); err != nil {
 			return nil, nil, fmt.Errorf("cannot list the namespaces of logical cluster %q: %w", cluster, err)
+		}
+		// A syncer that has lost its identity learns nothing any more, and what it runs
+		// would stay for ever: its SyncTarget goes first.
+		if targets := filter(finalized, object.isSyncTarget); len(targets) > 0 {
+			next = append(filter(next, func(o object) bool { return o.name != workloadv1alpha1.SyncersNamespace }), targets...)
 		}
 	}
 	if len(next) == 0 {

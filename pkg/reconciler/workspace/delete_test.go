@@ -19,6 +19,7 @@ import (
 func TestDelete(t *testing.T) {
 	child := object{gvr: clients.WorkspacesResource, name: "child", uid: "1", finalizers: tenancyv1alpha1.WorkspaceFinalizer}
 	namespace := object{gvr: namespacesResource, name: "default", uid: "2"}
+	syncers := object{gvr: namespacesResource, name: "kcp-syncers", uid: "4"}
 	assignment := object{gvr: clients.AssignmentsResource, namespace: "default", name: "a", uid: "3", finalizers: "workload.kcp.io/syncer"}
 	target := object{gvr: clients.SyncTargetsResource, name: "us-east1", uid: "4", finalizers: "example.com/x"}
 	aChild := func(name string, change ...func(*tenancyv1alpha1.Workspace)) *tenancyv1alpha1.Workspace {
@@ -84,9 +85,14 @@ func TestDelete(t *testing.T) {
 			wantStatus: deletingStatus(`waiting for workspaces.tenancy.kcp.io "child" (core.kcp.io/logicalcluster), assignments.scheduling.kcp.io "default/a" (workload.kcp.io/syncer), synctargets.workload.kcp.io "us-east1" (example.com/x)`),
 		},
 		"then namespaces": {
-			finalized: []object{assignment, target}, namespaces: []object{namespace},
-			want: later, wantDeleted: []string{namespace.String()},
-			wantStatus: deletingStatus(`waiting for namespaces "default", assignments.scheduling.kcp.io "default/a" (workload.kcp.io/syncer), synctargets.workload.kcp.io "us-east1" (example.com/x)`),
+			finalized: []object{assignment}, namespaces: []object{namespace, syncers},
+			want: later, wantDeleted: []string{namespace.String(), syncers.String()},
+			wantStatus: deletingStatus(`waiting for namespaces "default", namespaces "kcp-syncers", assignments.scheduling.kcp.io "default/a" (workload.kcp.io/syncer)`),
+		},
+		"targets before their syncers' identity": {
+			finalized: []object{assignment, target}, namespaces: []object{namespace, syncers},
+			want: later, wantDeleted: []string{namespace.String(), target.String()},
+			wantStatus: deletingStatus(`waiting for namespaces "default", synctargets.workload.kcp.io "us-east1" (example.com/x), assignments.scheduling.kcp.io "default/a" (workload.kcp.io/syncer)`),
 		},
 		"then the rest": {
 			finalized: []object{target}, want: later, wantDeleted: []string{target.String()},

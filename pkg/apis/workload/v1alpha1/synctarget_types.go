@@ -48,6 +48,9 @@ type SyncTarget struct {
 	Status SyncTargetStatus `json:"status,omitempty"`
 }
 
+// SyncersNamespace holds the service accounts of the syncers of a workspace's SyncTargets.
+const SyncersNamespace = "kcp-syncers"
+
 // SyncTargetSpec is what the cluster's admin states.
 type SyncTargetSpec struct {
 	// Unschedulable cordons: nothing new is assigned here, nothing leaves.
