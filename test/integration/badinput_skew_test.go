@@ -70,7 +70,12 @@ func TestLesson28VersionSkew(t *testing.T) {
 	}
 
 	const tooOld, tooNew = `The syncer (version "v0.0.1", sync protocol 0) is older than this server`, `The syncer (version "v9.9.9", sync protocol 2) is newer than this server`
-	refused(older, tooOld)
+	// The first word may come before the server has taken notice of the SyncTarget itself.
+	framework.Eventually(t, "what the syncer said is noted", func(ctx context.Context) (bool, string) {
+		refused(older, tooOld)
+		st, err := targets.Get(ctx, "edge", metav1.GetOptions{})
+		return err == nil && st.Status.SyncerVersion == older.Build, fmt.Sprint(err)
+	})
 	conditions("the SyncTarget says why it is not ready", "Ready=False/SyncerRefused: "+tooOld, "VersionSkew=True/SyncerRefused: "+tooOld, "kubectl kcp workload sync edge")
 	refused(newer, tooNew)
 	conditions("it says what the last one was", "Ready=False/SyncerRefused: "+tooNew, "VersionSkew=True/SyncerRefused: "+tooNew)
