@@ -209,7 +209,11 @@ func TestWorkspaceDeletion(t *testing.T) {
 	})
 
 	t.Run("a tree", func(t *testing.T) {
-		before := objectCount(t, s)
+		var before map[string]int
+		framework.Eventually(t, "every namespace has its service account", func(context.Context) (bool, string) {
+			before = objectCount(t, s)
+			return before["serviceaccounts"] == before["namespaces"], fmt.Sprint(before)
+		})
 		top := createWorkspace(t, c, "root", "top", "")
 		for _, name := range []string{"a", "b"} {
 			createWorkspace(t, c, "root:top", name, "")
