@@ -5,9 +5,6 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# The etcd client warns of every request that a server's end cuts off.
-export ETCD_CLIENT_DEBUG=${ETCD_CLIENT_DEBUG:-error}
-
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT
 bin/gotestsum --format testname --hide-summary=output,skipped --jsonfile "$events" -- "$@"
